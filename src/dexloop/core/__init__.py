@@ -1,0 +1,1 @@
+"""What everything stands on: artefacts, the run store, rigid motions, cameras, errors, statuses."""
