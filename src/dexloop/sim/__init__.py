@@ -1,0 +1,1 @@
+"""Worlds: MuJoCo models composed from parts, batched stepping with per-world parameters, cameras."""

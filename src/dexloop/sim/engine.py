@@ -1,0 +1,130 @@
+"""The engine behind a world, as a small interface: MuJoCo in C on all cores here, another one where it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import mujoco
+import mujoco.batch
+import numpy as np
+from jaxtyping import Float
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """n simulations of one model, each with its own values of some model fields."""
+
+    model: mujoco.MjModel
+    n: int
+
+    def expand(self, field: str) -> np.ndarray:
+        """Returns the live values [n, ...] of a model field; call `commit` after writing."""
+        ...
+
+    def commit(self, *, constants: bool) -> None:
+        """Makes written fields count; `constants` if any of them is one that derived constants depend on."""
+        ...
+
+    def field(self, name: str) -> np.ndarray:
+        """Returns the live state field [n, ...] of that name (qpos, qvel, ctrl, history, ...)."""
+        ...
+
+    def reset(self) -> None:
+        """Puts all simulations into the model's initial state."""
+        ...
+
+    def state(self) -> Float[np.ndarray, "n s"]:
+        """Returns a copy of everything the future depends on."""
+        ...
+
+    def set_state(self, state: Float[np.ndarray, "n s"]) -> None:
+        """Puts back what `state` gave."""
+        ...
+
+    def rollout(
+        self, steps: int, control: Float[np.ndarray, "n t u"] | None, record: Sequence[str]
+    ) -> tuple[Mapping[str, np.ndarray], dict[int, str]]:
+        """Advances all simulations, recording MjData fields [n, t, ...] after each step.
+
+        Returns:
+            The recorded fields, and the simulations that failed with the reason. A failed one repeats its last record.
+        """
+        ...
+
+    def snapshot(self, i: int) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """Returns one simulation's own model and data, forwarded, to draw it or to look into it."""
+        ...
+
+
+class CpuEngine:
+    """MuJoCo in C on the CPU's cores, through `mujoco.batch`.
+
+    Args:
+        model: What is simulated.
+        n: How many simulations.
+        threads: 0 for all cores.
+    """
+
+    def __init__(self, model: mujoco.MjModel, n: int, threads: int = 0):
+        self.model, self.n = model, n
+        self._batch = mujoco.batch.Batch(model, nsim=n, nthread=threads)
+        self._time = self._batch.bind("time")
+        self._sample = mujoco.MjData(model)
+
+    def expand(self, field: str) -> np.ndarray:
+        """Returns the live values [n, ...] of a model field."""
+        return self._batch.expand(field)
+
+    def commit(self, *, constants: bool) -> None:
+        """Recomputes derived constants where they are concerned."""
+        if constants:
+            self._batch.set_const()
+
+    def field(self, name: str) -> np.ndarray:
+        """Returns the live state field [n, ...]."""
+        return self._batch.bind(name)
+
+    def reset(self) -> None:
+        """Puts all simulations into the model's initial state."""
+        self._batch.reset(stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+
+    def state(self) -> Float[np.ndarray, "n s"]:
+        """Returns a copy of MuJoCo's integration state."""
+        return self._batch.state.copy()
+
+    def set_state(self, state: Float[np.ndarray, "n s"]) -> None:
+        """Puts back what `state` gave."""
+        self._batch.state[...] = state
+
+    def rollout(
+        self, steps: int, control: Float[np.ndarray, "n t u"] | None, record: Sequence[str]
+    ) -> tuple[Mapping[str, np.ndarray], dict[int, str]]:
+        """Advances all simulations in one call."""
+        start = self._time.copy()
+        failed: dict[int, str] = {}
+        out = {name: self._buffer(name, steps) for name in record}
+        try:
+            fields = self._batch.rollout(steps, control=control, record=tuple(record), out=out)
+        except mujoco.batch.SimulationError as error:
+            failed = {int(i): self._batch.error(int(i)) for i in error.ids}
+            fields = out
+        # MuJoCo stops (or resets) a simulation whose numbers blow up: then its clock is not where it should be.
+        reached = np.abs(self._time - start - steps * self._timesteps()).reshape(self.n)
+        for i in np.flatnonzero(~(reached < 0.5 * self.model.opt.timestep)):
+            failed.setdefault(int(i), "its numbers became too large to go on")
+        return fields, failed
+
+    def snapshot(self, i: int) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """Returns one simulation's own model and data, forwarded."""
+        model, data = self._batch.get_model(i), self._batch.get_data(i)
+        mujoco.mj_forward(model, data)
+        return model, data
+
+    def _timesteps(self) -> np.ndarray | float:
+        own = self._batch.expanded("opt.timestep")
+        return self.model.opt.timestep if own is None else own
+
+    def _buffer(self, name: str, steps: int) -> np.ndarray:
+        like = np.asarray(getattr(self._sample, name))
+        return np.zeros((self.n, steps, *like.shape), dtype=like.dtype)

@@ -1,0 +1,200 @@
+"""What a parameter can be about: how to read it from a model and write it into many worlds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.sim.parts import PIXEL_M
+from dexloop.sim.roles import Selection
+from dexloop.sim.transforms import Identity, Log, LogCholesky, Transform, inertia_matrix, inertia_vector
+
+Array = np.ndarray
+Expand = Callable[[str], np.ndarray]
+"""Gives the live per-world array [n, ...] of a model field."""
+Read = Callable[[mujoco.MjModel, Selection], np.ndarray]
+Write = Callable[[Expand, mujoco.MjModel, Selection, np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One kind of parameter."""
+
+    name: str
+    on: str
+    """The element it belongs to: "bodies", "geoms", "joints", "actuators" or "cameras"."""
+    unit: str
+    bounds: tuple[float, float]
+    """Of each component [unit]."""
+    transform: Transform
+    read: Read
+    """Gives the nominal value [k]."""
+    write: Write
+    """Writes values [n, k] into n worlds."""
+    single: bool = False
+    """Whether it means something for one element only."""
+    size: int = 1
+
+
+def _mass_read(model: mujoco.MjModel, s: Selection) -> Float[Array, " 1"]:
+    return model.body_mass[list(s.bodies)].copy()
+
+
+def _mass_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: Float[Array, "n 1"]) -> None:
+    # The inertia follows the mass, as if the density had changed; an inertia parameter written later overrides it.
+    body = s.bodies[0]
+    expand("body_mass")[:, body] = value[:, 0]
+    expand("body_inertia")[:, body] = model.body_inertia[body] * (value / model.body_mass[body])
+
+
+def _com_read(model: mujoco.MjModel, s: Selection) -> Float[Array, " 3"]:
+    return model.body_ipos[s.bodies[0]].copy()
+
+
+def _com_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: Float[Array, "n 3"]) -> None:
+    expand("body_ipos")[:, s.bodies[0]] = value
+
+
+def _inertia_read(model: mujoco.MjModel, s: Selection) -> Float[Array, " 6"]:
+    body = s.bodies[0]
+    R = se3.quat_to_matrix(model.body_iquat[body])
+    return inertia_vector(R @ np.diag(model.body_inertia[body]) @ R.T)
+
+
+def _inertia_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: Float[Array, "n 6"]) -> None:
+    principal, axes = np.linalg.eigh(inertia_matrix(value))
+    axes[..., :, 0] *= np.sign(np.linalg.det(axes))[..., None]  # a rotation, not a reflection
+    expand("body_inertia")[:, s.bodies[0]] = principal
+    expand("body_iquat")[:, s.bodies[0]] = se3.quat_from_matrix(axes)
+
+
+def _column(field: str, column: int, on: str) -> tuple[Read, Write]:
+    """Reads and writes one column of a two-dimensional field, the same value for all selected elements."""
+
+    def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+        return getattr(model, field)[getattr(s, on)[0], column][None].copy()
+
+    def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+        expand(field)[:, list(getattr(s, on)), column] = value
+
+    return read, write
+
+
+def _solref_read(column: int) -> Read:
+    def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+        geom = s.geoms[0]
+        return _direct(model.geom_solref[geom])[[column]]
+
+    return read
+
+
+def _solref_write(column: int) -> Write:
+    def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+        solref = expand("geom_solref")
+        for geom in s.geoms:
+            # The direct form has both numbers negative; the other one keeps what it stands for now.
+            positive = solref[:, geom, 0] > 0
+            if positive.any():
+                solref[positive, geom] = -_direct(model.geom_solref[geom])
+            solref[:, geom, column] = -value[:, 0]
+
+    return write
+
+
+def _direct(solref: np.ndarray) -> np.ndarray:
+    """Stiffness [1/s²] and damping [1/s] of a contact, from either form of MuJoCo's solref."""
+    if solref[0] <= 0:
+        return -solref
+    time_constant, ratio = solref
+    return np.array([1.0 / (time_constant * ratio) ** 2, 2.0 / time_constant])
+
+
+def _dofs(model: mujoco.MjModel, s: Selection) -> list[int]:
+    return [int(model.jnt_dofadr[j]) for j in s.joints]
+
+
+def _dof(field: str) -> tuple[Read, Write]:
+    """One joint: the value itself. Several: a factor on their own values, for they differ in size."""
+
+    def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+        return getattr(model, field)[_dofs(model, s)].copy() if len(s.joints) == 1 else np.ones(1)
+
+    def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+        dofs = _dofs(model, s)
+        expand(field)[:, dofs] = value if len(dofs) == 1 else value * getattr(model, field)[dofs]
+
+    return read, write
+
+
+def _factor_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return np.ones(1)
+
+
+def _gain_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    ids = list(s.actuators)
+    expand("actuator_gainprm")[:, ids, 0] = value * model.actuator_gainprm[ids, 0]
+    expand("actuator_biasprm")[:, ids, 1] = value * model.actuator_biasprm[ids, 1]
+
+
+def _servo_damping_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    ids = list(s.actuators)
+    expand("actuator_biasprm")[:, ids, 2] = value * model.actuator_biasprm[ids, 2]
+
+
+def _delay_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return model.actuator_delay[[s.actuators[0]]].copy()
+
+
+def _delay_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    expand("actuator_delay")[:, list(s.actuators)] = value
+
+
+def _camera_pose_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return np.zeros(6)
+
+
+def _camera_pose_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    camera = s.cameras[0]
+    nominal = se3.from_pose(np.concatenate([model.cam_pos[camera], model.cam_quat[camera]]))
+    # The tangent is given in OpenCV axes, like every camera here; MuJoCo's have y and z reversed.
+    moved = se3.to_pose(nominal @ se3.exp(value * np.array([1.0, -1.0, -1.0, 1.0, -1.0, -1.0])))
+    expand("cam_pos")[:, camera], expand("cam_quat")[:, camera] = moved[:, :3], moved[:, 3:]
+
+
+def _focal_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return model.cam_intrinsic[s.cameras[0], :2].astype(np.float64) / PIXEL_M
+
+
+def _focal_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    expand("cam_intrinsic")[:, s.cameras[0], :2] = value * PIXEL_M
+
+
+_POSITIVE = (1e-6, 1e6)
+_FACTOR = (0.05, 20.0)
+_friction = _column("geom_friction", 0, "geoms")
+_torsion = _column("geom_friction", 1, "geoms")
+_loss, _armature, _damping = _dof("dof_frictionloss"), _dof("dof_armature"), _dof("dof_damping")
+
+QUANTITIES: tuple[Quantity, ...] = (
+    Quantity("mass", "bodies", "kg", (1e-4, 100.0), Log(), _mass_read, _mass_write, single=True),
+    Quantity("com", "bodies", "m", (-1.0, 1.0), Identity(), _com_read, _com_write, single=True, size=3),
+    Quantity("inertia", "bodies", "kg·m²", (-10.0, 10.0), LogCholesky(), _inertia_read, _inertia_write, True, 6),
+    Quantity("friction", "geoms", "1", (0.01, 3.0), Log(), *_friction),
+    Quantity("torsion", "geoms", "m", (1e-6, 0.1), Log(), *_torsion),
+    Quantity("stiffness", "geoms", "1/s²", (1.0, 1e8), Log(), _solref_read(0), _solref_write(0)),
+    Quantity("damping", "geoms", "1/s", (1e-2, 1e5), Log(), _solref_read(1), _solref_write(1)),
+    Quantity("friction", "joints", "N·m or N", _POSITIVE, Log(), *_loss),
+    Quantity("armature", "joints", "kg·m² or kg", _POSITIVE, Log(), *_armature),
+    Quantity("damping", "joints", "N·m·s or N·s/m", _POSITIVE, Log(), *_damping),
+    Quantity("gain", "actuators", "× nominal", _FACTOR, Log(), _factor_read, _gain_write),
+    Quantity("damping", "actuators", "× nominal", _FACTOR, Log(), _factor_read, _servo_damping_write),
+    Quantity("delay", "actuators", "s", (0.0, 1.0), Identity(), _delay_read, _delay_write),
+    Quantity("pose", "cameras", "m, rad", (-0.5, 0.5), Identity(), _camera_pose_read, _camera_pose_write, True, 6),
+    Quantity("focal", "cameras", "px", (10.0, 1e5), Log(), _focal_read, _focal_write, single=True, size=2),
+)
+"""In writing order: mass before inertia."""

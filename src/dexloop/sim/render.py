@@ -1,0 +1,113 @@
+"""Pictures of a scene: colour, depth and which body is where, for cameras in the OpenCV convention."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from dexloop.core import se3
+from dexloop.core.camera import Camera
+from dexloop.core.errors import MissingPart, UnknownName
+from dexloop.sim import gl
+from dexloop.sim.parts import CV_TO_GL, PIXEL_M
+
+
+class Renderer:
+    """Draws one model at one picture size. Use it as a context manager: it holds an OpenGL context.
+
+    Args:
+        model: What is drawn. How finely, the scene says (`SceneCfg.shadows`, `samples`).
+        width: [px]
+        height: [px]
+
+    Raises:
+        MissingPart: This machine cannot draw; the message says what to install.
+    """
+
+    def __init__(self, model: mujoco.MjModel, width: int, height: int):
+        self.model = model
+        try:
+            self._renderer = mujoco.Renderer(model, height, width)
+        except Exception as error:  # each backend fails in its own way
+            found = gl.probe()
+            if found.backend is None:
+                raise MissingPart(f"this machine cannot draw: {found.message}") from error
+            raise MissingPart(
+                f"drawing failed ({error}), but the OpenGL backend {found.backend!r} works here: import dexloop before "
+                f"mujoco, or set MUJOCO_GL={found.backend}, and start again"
+            ) from error
+
+    def rgb(self, data: mujoco.MjData, camera: str) -> UInt8[np.ndarray, "h w 3"]:
+        """Returns the colour picture."""
+        self._renderer.update_scene(data, camera=self._known(camera))
+        return self._renderer.render()
+
+    def depth(self, data: mujoco.MjData, camera: str) -> Float[np.ndarray, "h w"]:
+        """Returns the distance along the camera's z axis [m]."""
+        self._renderer.enable_depth_rendering()
+        try:
+            self._renderer.update_scene(data, camera=self._known(camera))
+            return self._renderer.render()
+        finally:
+            self._renderer.disable_depth_rendering()
+
+    def segmentation(self, data: mujoco.MjData, camera: str) -> Int[np.ndarray, "h w"]:
+        """Returns the number of the body seen at each pixel; 0 is the world, -1 is nothing."""
+        self._renderer.enable_segmentation_rendering()
+        try:
+            self._renderer.update_scene(data, camera=self._known(camera))
+            picture = self._renderer.render()
+        finally:
+            self._renderer.disable_segmentation_rendering()
+        geom, kind = picture[..., 0], picture[..., 1]
+        is_geom = kind == int(mujoco.mjtObj.mjOBJ_GEOM)
+        return np.where(is_geom, self.model.geom_bodyid[np.where(is_geom, geom, 0)], -1)
+
+    def close(self) -> None:
+        """Lets go of the OpenGL context."""
+        self._renderer.close()
+
+    def __enter__(self) -> Renderer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _known(self, camera: str) -> str:
+        names = [self.model.camera(i).name for i in range(self.model.ncam)]
+        if camera not in names:
+            raise UnknownName("camera", camera, names)
+        return camera
+
+
+def camera_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Camera:
+    """Returns the calibration of a camera in a compiled model, in the OpenCV convention."""
+    names = [model.camera(i).name for i in range(model.ncam)]
+    if name not in names:
+        raise UnknownName("camera", name, names)
+    i = names.index(name)
+    width, height = (int(v) for v in model.cam_resolution[i])
+    T = se3.from_rt(data.cam_xmat[i].reshape(3, 3), data.cam_xpos[i]) @ CV_TO_GL
+    if model.cam_sensorsize[i].any():
+        pitch = model.cam_sensorsize[i].astype(np.float64) / (width, height)
+        fx, fy = model.cam_intrinsic[i, :2] / pitch
+        dx, dy = model.cam_intrinsic[i, 2:] / pitch
+        return Camera(
+            name, width, height, float(fx), float(fy), float(0.5 * (width - 1) - dx), float(0.5 * (height - 1) - dy), T
+        )
+    return Camera.from_fov(name, width, height, float(np.deg2rad(model.cam_fovy[i])), T)
+
+
+def place_camera(model: mujoco.MjModel, data: mujoco.MjData, camera: Camera) -> None:
+    """Moves a fixed camera of the model, with its intrinsics; for cameras that are carried around."""
+    if camera.T_world_camera is None:
+        raise ValueError(f"camera {camera.name!r} has no place: give it T_world_camera")
+    i = model.camera(camera.name).id
+    pose = se3.to_pose(camera.T_world_camera @ CV_TO_GL)
+    model.cam_pos[i], model.cam_quat[i] = pose[:3], pose[3:]
+    centre = (0.5 * (camera.width - 1) - camera.cx, 0.5 * (camera.height - 1) - camera.cy)
+    model.cam_intrinsic[i] = np.array([camera.fx, camera.fy, *centre]) * PIXEL_M
+    model.cam_sensorsize[i] = np.array([camera.width, camera.height]) * PIXEL_M
+    model.cam_resolution[i] = camera.width, camera.height
+    mujoco.mj_camlight(model, data)

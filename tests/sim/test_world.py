@@ -1,0 +1,105 @@
+import mujoco
+import numpy as np
+import pytest
+
+from dexloop.core.errors import Diverged, InputError, NoEffect, UnknownName
+from dexloop.sim.divergence import read_dump
+from dexloop.sim.world import World
+from tests.sim.scenes import box, push_control, push_scene
+
+
+def test_a_world_equals_plain_mujoco():
+    scene, control = push_scene(), push_control(300)
+    out = World(scene, 3).rollout(control, record=("qpos", "qvel", "sensordata"))
+    data, expected = mujoco.MjData(scene.model), []
+    for u in control:
+        data.ctrl[:] = u
+        mujoco.mj_step(scene.model, data)
+        expected.append(data.qpos.copy())
+    for i in range(3):
+        np.testing.assert_array_equal(out["qpos"][i], expected)
+
+
+def test_worlds_do_not_see_each_other():
+    masses = np.array([0.05, 0.12, 0.4])
+    together = World(push_scene(), 3, parameters=["object.mass", "table.friction"])
+    together.set({"object.mass": masses, "table.friction": np.array([0.2, 0.5, 0.8])})
+    out = together.rollout(push_control())["qpos"]
+    alone = World(push_scene(), 1, parameters=["object.mass", "table.friction"])
+    alone.set({"object.mass": 0.4, "table.friction": 0.8})
+    np.testing.assert_array_equal(out[2], alone.rollout(push_control())["qpos"][0])
+
+
+def test_a_sliding_box_stops_where_coulomb_says():
+    # v²/(2 mu g), the classic: independent of mass.
+    world = World(push_scene(thing=box()), 4, parameters=["object.mass", "table.friction"])
+    mu = np.array([0.2, 0.3, 0.4, 0.4])
+    world.set({"table.friction": mu, "object.mass": np.array([0.1, 0.1, 0.1, 0.5])})
+    speed = 0.6
+    qvel = np.zeros(world.model.nv)
+    qvel[1] = speed  # along y, clear of the pusher
+    world.reset(qvel=qvel)
+    y = world.rollout(steps=500, record=("object.pose",))["object.pose"][:, -1, 1]
+    np.testing.assert_allclose(y, speed**2 / (2 * mu * 9.81), rtol=0.02)
+
+
+def test_state_can_be_put_back():
+    world = World(push_scene(), 2)
+    world.rollout(push_control(50))
+    state = world.state()
+    first = world.rollout(push_control(80))["qpos"]
+    world.set_state(state)
+    np.testing.assert_array_equal(world.rollout(push_control(80))["qpos"], first)
+
+
+def test_a_diverging_world_is_reported_dumped_and_spoils_nothing(tmp_path, capfd):
+    world = World(push_scene(), 4, parameters=["object.mass"], dumps=tmp_path)
+    world.set({"object.mass": np.array([0.1, 0.2, 0.3, 0.4])})
+    healthy = world.rollout(push_control(100))["qpos"]
+    world.reset()
+    world.engine.field("qvel")[2] = 1e13
+    out = world.rollout(push_control(100))
+    assert list(out.diverged) == [2]
+    assert np.isfinite(out["qpos"]).all()
+    np.testing.assert_array_equal(np.delete(out["qpos"], 2, axis=0), np.delete(healthy, 2, axis=0))
+    with pytest.raises(Diverged, match="number 2"):
+        out.require()
+    dump = read_dump(out.dumps[0])
+    assert dump.parameters == {"object.mass": [0.3]}
+    assert dump.model.body("box").mass == pytest.approx(0.3)
+    step, _ = dump.replay()
+    assert step < 5, "the dump blows up again"
+
+
+def test_a_dump_that_is_none_is_refused(tmp_path):
+    file = tmp_path / "x.npz"
+    np.savez(file, a=np.zeros(3))
+    with pytest.raises(InputError, match="no dump"):
+        read_dump(file)
+
+
+def test_require_effect_finds_the_parameter_that_moves_nothing():
+    world = World(push_scene(), 1, parameters=["object.mass", "table.friction", "actuator.gain"])
+    world.require_effect(push_control(), record=("object.pose", "joint.effort"))
+    sliding = World(push_scene(), 1, parameters=["object.friction", "table.friction"])
+    qvel = np.zeros(sliding.model.nv)
+    qvel[1] = 0.3  # along y, clear of the pusher: only the table is touched, and its friction has priority
+    sliding.reset(qvel=qvel)
+    with pytest.raises(NoEffect, match=r"^object\.friction changes nothing"):
+        sliding.require_effect(np.zeros((100, 1)), record=("object.pose",))
+
+
+def test_bad_calls():
+    world = World(push_scene(), 2, parameters=["object.mass"])
+    with pytest.raises(InputError, match="1 actuators, the control has 3"):
+        world.rollout(np.zeros((10, 3)))
+    with pytest.raises(InputError, match="at least 1"):
+        world.rollout()
+    with pytest.raises(UnknownName, match=r"object\.pose"):
+        world.rollout(steps=1, record=("object.poze",))
+    with pytest.raises(UnknownName, match="Name it when the world is made"):
+        world.set({"table.friction": 0.3})
+    with pytest.raises(InputError, match=r"takes \[2, 1\] numbers"):
+        world.set({"object.mass": np.ones(3)})
+    with pytest.raises(InputError, match="at least one simulation"):
+        World(push_scene(), 0)
