@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import mujoco
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from dexloop.core.errors import InputError, NoEffect, UnknownName
 from dexloop.sim.quantities import QUANTITIES, Expand, Quantity
 from dexloop.sim.roles import Roles, Selection, select
+from dexloop.sim.scene import Scene
 from dexloop.sim.transforms import Transform
 
 
@@ -151,3 +152,12 @@ def _refuse_if_nothing_to_scale(model: mujoco.MjModel, s: Selection, quantity: Q
 
 def _show(value: np.ndarray) -> str:
     return np.array2string(value[:3].squeeze(), precision=5, threshold=8)
+
+
+def write_model(scene: Scene, values: Mapping[str, float | np.ndarray]) -> None:
+    """Writes parameter values into a scene's own model, for a simulation of one."""
+    model = scene.model
+    for p in parameters(model, scene.roles, values):
+        value = np.broadcast_to(np.asarray(values[p.name], dtype=np.float64), (1, p.size))
+        p.write(lambda field: getattr(model, field)[None], model, value)
+    mujoco.mj_setConst(model, mujoco.MjData(model))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import mujoco
 
 from dexloop.core.errors import InputError
-from dexloop.sim.parts import Part, Robot, Thing
+from dexloop.sim.parts import Light, Part, Robot, Thing
 from dexloop.sim.roles import Roles, roles_of
 
 
@@ -75,19 +78,40 @@ def compose(*parts: Part, cfg: SceneCfg = SceneCfg()) -> Scene:  # noqa: B008 - 
     spec.visual.global_.offwidth, spec.visual.global_.offheight = cfg.max_picture_px
     spec.visual.map.znear, spec.visual.map.zfar = 0.01, 20.0
     spec.stat.extent, spec.stat.center = 1.0, [0.0, 0.0, 0.1]
-    spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
-    spec.visual.headlight.diffuse = [0.25, 0.25, 0.25]
+    lit = any(isinstance(part, Light) for part in parts)
+    spec.visual.headlight.ambient = [0.42, 0.42, 0.42]
+    # A lamp on the viewer's head shows anything, but nothing keeps its colour when the camera moves.
+    spec.visual.headlight.diffuse = [0.0 if lit else 0.4] * 3
     spec.visual.headlight.specular = [0.0, 0.0, 0.0]
     try:
-        for part in parts:
-            part.add_to(spec)
-        if cfg.max_delay_s > 0:
-            for actuator in spec.actuators:
-                actuator.nsample = max(int(actuator.nsample), int(cfg.max_delay_s / cfg.timestep_s) + 3)
-                actuator.interp = 2  # cubic: motion changes smoothly with the delay, so that it can be identified
-        model = spec.compile()
+        with _names_without_prefix():
+            for part in parts:
+                part.add_to(spec)
+            if cfg.max_delay_s > 0:
+                for actuator in spec.actuators:
+                    actuator.nsample = max(int(actuator.nsample), int(cfg.max_delay_s / cfg.timestep_s) + 3)
+                    actuator.interp = 2  # cubic: motion changes smoothly with the delay, so that it can be identified
+            model = spec.compile()
     except ValueError as error:
         raise InputError(f"the scene cannot be compiled: {error}") from error
     things = tuple(part.name for part in parts if isinstance(part, Thing))
     robots = tuple(part.embodiment for part in parts if isinstance(part, Robot))
     return Scene(spec, model, roles_of(model, things=things, robots=robots))
+
+
+@contextlib.contextmanager
+def _names_without_prefix() -> Iterator[None]:
+    """Keeps MuJoCo from warning that a robot's names got no prefix: they are meant to stay as they are."""
+
+    def tell(message: str) -> None:
+        if "empty prefix" not in message:
+            warnings.warn(message, stacklevel=2)
+
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(tell)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
+            yield
+    finally:
+        mujoco.set_mju_user_warning(previous)

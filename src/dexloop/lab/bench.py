@@ -1,0 +1,247 @@
+"""The bench's physics: finer than any twin's, and of another make, so that no twin can ever be exactly right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import mujoco
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from dexloop.core import se3
+from dexloop.core.camera import Camera
+from dexloop.lab.objects import LabObject
+from dexloop.lab.prints import Mat
+from dexloop.lab.truth import Truth
+from dexloop.robots.embodiment import Embodiment
+from dexloop.sim.parameters import write_model
+from dexloop.sim.parts import FixedCamera, Light, Part, Robot, Table, Thing
+from dexloop.sim.render import Renderer
+from dexloop.sim.scene import Scene, SceneCfg, compose
+
+STEP_S = 0.0005
+TOUCH_LIMIT_N = 50.0
+"""Where fingertip sensors saturate [N]."""
+FRICTION_EVERY = 2
+"""Steps between two updates of the speed-dependent friction."""
+BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.62, 0.0, 0.0)
+"""Where a free wrist's origin and an arm's base stand [m]: at home the hand is clear of the object."""
+
+
+class Bench:
+    """One simulated table, stepped as real time passes.
+
+    Args:
+        thing: The object on it.
+        truth: What is hidden.
+        embodiment: The robot.
+        mat: The printed mat on the table.
+        camera: Nominal calibration of the fixed camera.
+        nice: Draw shadows and smooth edges.
+        seed: Of the sensors' noise.
+    """
+
+    def __init__(
+        self,
+        thing: LabObject,
+        truth: Truth,
+        embodiment: Embodiment,
+        mat: Mat,
+        camera: Camera,
+        *,
+        nice: bool,
+        seed: int,
+    ):
+        self.embodiment, self.camera = embodiment, camera
+        base = BASE_WRIST if embodiment.name.endswith("@wrist") else BASE_ARM
+        self.T_world_base = se3.from_rt(np.eye(3), np.array(base))
+        self._truth = truth
+        self._rng = np.random.default_rng([22, seed])
+        robot = Robot(
+            embodiment,
+            self.T_world_base,
+            fingertip_friction=truth.finger_friction,
+            fingertip_solref=(truth.fingertip_softness_s, 1.0),
+        )
+        scene = compose(
+            *surroundings(thing, truth, mat),
+            robot,
+            FixedCamera(_true_camera(camera, truth)),
+            cfg=SceneCfg(
+                timestep_s=STEP_S,
+                impratio=20.0,
+                noslip_iterations=5,
+                shadows=nice,
+                samples=4 if nice else 0,
+                max_delay_s=0.05,
+            ),
+        )
+        write_model(scene, {
+            "actuator.gain": truth.actuator_gain,
+            "actuator.damping": truth.actuator_damping,
+            "actuator.delay": truth.delay_s,
+            "joint.friction": truth.joint_friction,
+            "joint.armature": truth.joint_armature,
+        })  # fmt: skip
+        self.model, self.data = scene.model, mujoco.MjData(scene.model)
+        self._find(scene, thing.name)
+        self._renderer: Renderer | None = None
+        self._settle()
+
+    def _find(self, scene: Scene, thing: str) -> None:
+        model, robot = self.model, self.embodiment
+        self._qpos = [int(model.joint(j).qposadr[0]) for j in robot.joints]
+        self._dofs = [int(model.joint(j).dofadr[0]) for j in robot.joints]
+        self._actuators = [model.actuator(a).id for a in robot.actuators]
+        sensors = scene.roles["fingertip"].sensors
+        self.touch_names = tuple(model.sensor(s).name for s in sensors)
+        self._touch = [int(model.sensor_adr[s]) for s in sensors]
+        self._table = model.geom("table").id
+        free = model.joint(f"{thing}.free")
+        self._pose, self._twist = int(free.qposadr[0]), int(free.dofadr[0])
+
+    def _settle(self) -> None:
+        """Lets the hand sag into its servos and the object into the table before anyone looks."""
+        model, data = self.model, self.data
+        data.qpos[self._qpos] = self.embodiment.home
+        data.ctrl[self._actuators] = self.embodiment.home
+        for a in range(model.nu):
+            samples = int(model.actuator_history[a, 0])
+            mujoco.mj_initCtrlHistory(model, data, a, None, np.full(samples, data.ctrl[a]))
+        mujoco.mj_forward(model, data)
+        self.advance(0.5)
+        data.qvel[:] = 0.0
+        mujoco.mj_forward(model, data)
+
+    @property
+    def time(self) -> float:
+        """True time since the bench was built [s]."""
+        return float(self.data.time)
+
+    @property
+    def camera_clock_offset_s(self) -> float:
+        """What the camera's clock is ahead of the robot's [s]."""
+        return self._truth.clock_offset_s
+
+    def command(self, target: Float[np.ndarray, " n"]) -> None:
+        """Hands position targets to the servos."""
+        self.data.ctrl[self._actuators] = target
+
+    def advance(self, duration_s: float) -> None:
+        """Lets time pass, in whole steps."""
+        for _ in range(max(round(duration_s / (STEP_S * FRICTION_EVERY)), 0)):
+            self._update_friction()
+            mujoco.mj_step(self.model, self.data, FRICTION_EVERY)
+
+    def _update_friction(self) -> None:
+        # Stribeck: friction is higher at rest, and falls to its sliding value within a few centimetres a second.
+        t = self._truth
+        speed = float(np.linalg.norm(self.data.qvel[self._twist : self._twist + 2]))
+        extra = (t.stiction - 1.0) * np.exp(-((speed / t.stribeck_m_s) ** 2))
+        self.model.geom_friction[self._table, 0] = t.table_friction * (1.0 + extra)
+
+    def sense(self) -> dict[str, Float[np.ndarray, " c"]]:
+        """Reads the robot's sensors, with their noise and scale."""
+        t, rng, robot = self._truth, self._rng, self.embodiment
+        n = len(robot.joints)
+        limits = robot.effort_limits
+        effort = self.data.qfrc_actuator[self._dofs] * t.effort_scale + rng.normal(0, 1, n) * t.effort_noise * limits
+        touch = self.data.sensordata[self._touch] + rng.normal(0, t.touch_noise_n, len(self._touch))
+        return {
+            "joint_position": self.data.qpos[self._qpos] + rng.normal(0, t.encoder_noise, n),
+            "joint_velocity": self.data.qvel[self._dofs] + rng.normal(0, 20 * t.encoder_noise, n),
+            "joint_effort": np.clip(effort, -limits, limits),
+            "joint_command": self.data.ctrl[self._actuators].copy(),
+            "touch": np.clip(touch, 0.0, TOUCH_LIMIT_N),
+        }
+
+    def track(self) -> Float[np.ndarray, " 7"]:
+        """Reads the optical tracker: the object's pose, with noise."""
+        position, angle = self._truth.tracker_noise
+        pose = self.data.qpos[self._pose : self._pose + 7].copy()
+        pose[:3] += self._rng.normal(0, position, 3)
+        pose[3:] = se3.quat_multiply(pose[3:], se3.so3_exp(self._rng.normal(0, angle, 3)))
+        return pose if pose[3] >= 0 else np.concatenate([pose[:3], -pose[3:]])
+
+    def measured_position(self) -> Float[np.ndarray, " n"]:
+        """Where the joints are [rad or m], for a stop that holds them there."""
+        return self.data.qpos[self._qpos].copy()
+
+    def picture(self) -> UInt8[np.ndarray, "h w 3"]:
+        """Takes a picture with the fixed camera, with a little sensor noise."""
+        if self._renderer is None:
+            self._renderer = Renderer(self.model, self.camera.width, self.camera.height)
+        return sensor_noise(self._renderer.rgb(self.data, self.camera.name), self._rng)
+
+    def close(self) -> None:
+        """Lets go of the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
+def surroundings(thing: LabObject, truth: Truth, mat: Mat) -> list[Part]:
+    """Returns the table with its mat, the object, the room and its lamps, as they truly are."""
+    pose = tuple(float(v) for v in se3.to_pose(truth.T_world_object))
+    com = (float(truth.com[0]), float(truth.com[1]), float(truth.com[2]))
+    lamps = [
+        Light(
+            f"lamp{k}",
+            (float(x), float(y), float(z)),
+            diffuse=(float(b),) * 3,
+            specular=(0.1,) * 3,
+            casts_shadow=k == 0,
+        )
+        for k, (x, y, z, b) in enumerate(truth.lamps)
+    ]
+    return [
+        Room(),
+        Table(size_m=mat.size_m, texture=mat.texture, friction=truth.table_friction, solref=(0.004, 1.0)),
+        Thing(
+            thing.name, thing.shape, truth.mass_kg, pose=pose, com=com, inertia=truth.inertia,
+            friction=truth.finger_friction, solref=(0.004, 1.0),
+        ),
+        *lamps,
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Room:
+    """A floor and a wall-coloured sky, so that the camera sees no void."""
+
+    floor_m: float = -0.75
+
+    def add_to(self, spec: mujoco.MjSpec) -> None:
+        """Adds both."""
+        spec.add_texture(
+            name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+            rgb1=[0.78, 0.80, 0.82], rgb2=[0.55, 0.56, 0.58], width=256, height=256,
+        )  # fmt: skip
+        spec.worldbody.add_geom(
+            name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[3, 3, 0.1], pos=[0, 0, self.floor_m],
+            rgba=[0.45, 0.44, 0.42, 1],
+        )  # fmt: skip
+
+
+def sensor_noise(picture: UInt8[np.ndarray, "h w 3"], rng: np.random.Generator) -> UInt8[np.ndarray, "h w 3"]:
+    """Adds what a camera's sensor adds: noise of about 1.5 grey levels."""
+    # One table of noise, shifted at random, is as good as fresh noise and ten times faster.
+    if _NOISE["table"].shape[0] < 2 * picture.shape[0] or _NOISE["table"].shape[1] < 2 * picture.shape[1]:
+        shape = (2 * picture.shape[0], 2 * picture.shape[1], 3)
+        _NOISE["table"] = np.random.default_rng(0).normal(0.0, 1.5, shape).round().astype(np.int16)
+    row, column = rng.integers(0, picture.shape[0]), rng.integers(0, picture.shape[1])
+    noise = _NOISE["table"][row : row + picture.shape[0], column : column + picture.shape[1]]
+    return np.clip(picture + noise, 0, 255).astype(np.uint8)
+
+
+_NOISE = {"table": np.zeros((0, 0, 3), dtype=np.int16)}
+
+
+def _true_camera(nominal: Camera, truth: Truth) -> Camera:
+    assert nominal.T_world_camera is not None
+    return replace(
+        nominal,
+        fx=nominal.fx * truth.focal_error,
+        fy=nominal.fy * truth.focal_error,
+        T_world_camera=nominal.T_world_camera @ se3.exp(truth.camera_error),
+    )

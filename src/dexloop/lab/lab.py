@@ -1,0 +1,122 @@
+"""A lab: an object on a table, a robot, cameras, and a truth that only the scorer may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dexloop.core import se3
+from dexloop.core.camera import Camera
+from dexloop.core.capture import Capture
+from dexloop.core.errors import InputError
+from dexloop.lab.bench import Bench
+from dexloop.lab.objects import make
+from dexloop.lab.operator import LabOperator
+from dexloop.lab.prints import mat_texture
+from dexloop.lab.rig import LabRig
+from dexloop.lab.truth import Truth, draw
+from dexloop.robots.catalog import load
+from dexloop.vision.board import Board
+
+
+@dataclass(frozen=True)
+class LabCfg:
+    """A lab, up to its truth, which the seed draws."""
+
+    object: str = "cube"
+    """One of the eight objects: see `dexloop lab`."""
+    robot: str = "dex16@wrist"
+    """Any robot with an arm: dex16@wrist, dex16@arm7, gripper@wrist, gripper@arm7, leap_hand@arm7, ..."""
+    seed: int = 0
+    """Draws mass, friction, delays, noise, camera errors, light and where the object stands."""
+    tracker: bool = True
+    """Whether an optical tracker gives the object's pose, with noise, on the camera's clock."""
+    video: bool = True
+    """Whether the fixed camera films. Without, everything is much faster."""
+    picture_px: tuple[int, int] = (640, 480)
+    """[px]"""
+    nice: bool = False
+    """Draw shadows and smooth edges: about five times slower without a GPU."""
+
+
+BOARD = Board()
+CAMERA_FPS = 30.0
+CAMERA_PLACE = (np.array([0.42, -0.52, 0.42]), np.array([0.02, 0.0, 0.06]))
+"""Where the fixed camera stands and what it looks at [m]."""
+
+
+class Lab:
+    """The embedded reality.
+
+    Args:
+        cfg: Which lab.
+
+    Raises:
+        UnknownName: There is no such object or robot.
+        InputError: The robot has no arm to bring its hand to the object.
+    """
+
+    def __init__(self, cfg: LabCfg = LabCfg()):  # noqa: B008 - frozen
+        self.cfg = cfg
+        self.object = make(cfg.object)
+        self._truth = draw(self.object, cfg.seed)
+        self._embodiment = load(cfg.robot)
+        if not self._embodiment.arm_joints:
+            raise InputError(f"robot {cfg.robot!r} cannot reach the object: put it on an arm, as in {cfg.robot}@wrist")
+        self._mat = mat_texture(BOARD)
+
+    def rig(self) -> LabRig:
+        """Returns the bench as the engine sees it, anew: the object is back in its place."""
+        width, height = self.cfg.picture_px
+        eye, target = CAMERA_PLACE
+        camera = Camera.from_fov("front", width, height, 0.62, se3.look_at(eye, target))
+        bench = Bench(
+            self.object, self._truth, self._embodiment, self._mat, camera, nice=self.cfg.nice, seed=self.cfg.seed
+        )
+        operator = LabOperator(
+            self.object, self._truth, self._mat, picture_px=self.cfg.picture_px, nice=self.cfg.nice, seed=self.cfg.seed
+        )
+        return LabRig(
+            bench,
+            operator,
+            name=f"lab/{self.cfg.object}/{self.cfg.seed}",
+            robot=self.cfg.robot,
+            camera=camera if self.cfg.video else None,
+            camera_fps=CAMERA_FPS,
+            tracker=self.cfg.tracker,
+            scene=self._public(),
+        )
+
+    def truth(self) -> Truth:
+        """Returns what a scorer compares with. Nothing that measures or learns may call this."""
+        return self._truth
+
+    @staticmethod
+    def of(capture: Capture) -> Lab:
+        """Returns the lab that a Capture was recorded in, for scoring."""
+        recording = next(iter(capture.recordings.values()))
+        about = recording.scene.get("lab")
+        if about is None:
+            raise InputError(f"{capture.path} was not recorded in the lab: there is no truth to compare with")
+        return Lab(LabCfg(**{**about, "picture_px": tuple(about["picture_px"])}))
+
+    def _public(self) -> dict[str, Any]:
+        """What a person at the bench could tell: names, rough sizes, and where things roughly are."""
+        rng = np.random.default_rng([21, self.cfg.seed])
+        T = self._truth.T_world_object
+        R = T[:3, :3] @ se3.quat_to_matrix(se3.so3_exp(rng.normal(0.0, 0.03, 3)))
+        rough = se3.from_rt(R, T[:3, 3] + rng.normal(0.0, 0.002, 3))
+        corners = self.object.shape.visual.vertices @ T[:3, :3].T
+        about = {k: getattr(self.cfg, k) for k in self.cfg.__dataclass_fields__}
+        return {
+            "lab": {**about, "picture_px": list(about["picture_px"])},
+            "object": self.cfg.object,
+            "T_world_object_rough": np.round(rough, 4).tolist(),
+            "object_size_m": np.round(np.ptp(corners, axis=0), 3).tolist(),
+            "table_height_m": 0.0,
+            "table_size_m": list(self._mat.size_m),
+            "board": BOARD.to_json(),
+            "T_world_board": self._mat.T_mat_board.tolist(),
+        }
