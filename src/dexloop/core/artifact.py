@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -68,7 +69,7 @@ class Artifact:
             raise InputError(f"{path} is no {cls.kind or 'artefact'}: it has no {HEADER}")
         try:
             raw = json.loads(file.read_text())
-            header = Header(**{**raw, "status": Status.from_json(raw["status"])})
+            header = Header(**{**raw, "version": int(raw["version"]), "status": Status.from_json(raw["status"])})
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{file} is damaged ({error}); make the artefact again") from error
         if cls.kind and header.kind != cls.kind:
@@ -91,13 +92,15 @@ class Artifact:
         return self.header.status
 
     def verify(self) -> None:
-        """Checks every file against its hash.
+        """Checks every file, and what the header says, against the hashes.
 
         Raises:
             InputError: A file is missing, was added or was changed.
         """
         now = _hash_files(self.path)
         wrong = sorted(k for k in now.keys() | self.header.files.keys() if now.get(k) != self.header.files.get(k))
+        if _hash_content(self.header.files, self.header.meta) != self.header.hash:
+            wrong.append(HEADER)
         if wrong:
             raise InputError(f"{self.path} was changed after it was written: {', '.join(wrong)}")
 
@@ -134,12 +137,12 @@ def writing(
         StorageError: The disk is full or not writable; nothing that was there has changed.
     """
     path = Path(path)
-    if path.exists() and not replace:
-        raise InputError(f"{path} exists already: choose another place, or pass --replace")
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
-        folder = path.parent / f".{path.name}.writing-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        if path.exists() and not replace:
+            raise InputError(f"{path} exists already: choose another place, or pass --replace")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = _beside(path, "writing")
         folder.mkdir()
         try:
             draft = Draft(folder)
@@ -156,7 +159,7 @@ def _seal(draft: Draft, kind: type[Artifact], inputs: Mapping[str, Artifact], se
     header = {
         "kind": kind.kind,
         "version": kind.version,
-        "hash": hashlib.sha256(json.dumps([files, meta], sort_keys=True).encode()).hexdigest(),
+        "hash": _hash_content(files, meta),
         "files": files,
         "meta": meta,
         "status": draft.status.to_json(),
@@ -169,20 +172,33 @@ def _seal(draft: Draft, kind: type[Artifact], inputs: Mapping[str, Artifact], se
 
 def _put_in_place(folder: Path, path: Path) -> None:
     if path.exists():
-        old = path.parent / f".{path.name}.replaced-{uuid.uuid4().hex[:8]}"
+        old = _beside(path, "replaced")
         path.rename(old)
-        folder.rename(path)
+        try:
+            folder.rename(path)
+        except OSError:
+            old.rename(path)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     else:
         folder.rename(path)
 
 
+def _beside(path: Path, deed: str) -> Path:
+    return path.parent / f".{path.name}.{deed}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
 def _sweep(path: Path) -> None:
-    """Removes what a killed process left of an earlier try at the same path."""
-    for left in path.parent.glob(f".{path.name}.writing-*"):
-        pid = left.name.rsplit("-", 2)[1]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+    """Removes what a killed process left of an earlier try at the same path, and puts back what it had moved away."""
+    for deed in ("replaced", "writing"):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.{deed}-*"):
+            pid = left.name.rsplit("-", 2)[1]
+            if not pid.isdigit() or _alive(int(pid)):
+                continue
+            if deed == "replaced" and not path.exists():  # killed between the two renames of a replacement
+                left.rename(path)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:
@@ -203,6 +219,10 @@ def _hash_files(folder: Path) -> dict[str, str]:
             with file.open("rb") as stream:
                 hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return hashes
+
+
+def _hash_content(files: Mapping[str, str], meta: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([files, meta], sort_keys=True).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -232,7 +252,7 @@ def write_text(file: Path, text: str) -> None:
 def save_arrays(file: Path, **arrays: np.ndarray) -> None:
     """Writes a compressed NPZ file. Objects are refused: nothing here is ever pickled."""
     for name, array in arrays.items():
-        if array.dtype == object:
+        if array.dtype.hasobject:
             raise TypeError(f"{name} holds Python objects, which an NPZ file here may not")
     np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
 
@@ -244,9 +264,10 @@ def load_arrays(file: Path) -> dict[str, np.ndarray]:
         InputError: It is missing, damaged, or holds pickled objects.
     """
     try:
-        with np.load(file, allow_pickle=False) as data:
+        # Opened here, because numpy leaves the file open when it turns out to be damaged.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
             return {name: data[name] for name in data.files}
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:  # TypeError: an NPY, not an NPZ file
         raise InputError(f"{file} cannot be read: {error}") from error
     except Exception as error:  # zipfile raises its own family for damaged archives
         if type(error).__module__ in ("zipfile", "zlib"):
@@ -265,5 +286,6 @@ def storage_errors(path: Path) -> Iterator[None]:
                 f"the disk is full: {path} was not written, earlier artefacts are intact; free some space and go on"
             ) from error
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise StorageError(f"{path} cannot be written: {error.strerror}; choose another place") from error
+            where = f" ({error.filename})" if error.filename else ""
+            raise StorageError(f"{path} cannot be written: {error.strerror}{where}; choose another place") from error
         raise

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from dexloop.core import se3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Camera:
     """A calibrated camera: intrinsics in pixels and, if known, where it stands."""
 
@@ -30,6 +30,13 @@ class Camera:
     """Principal point [px]."""
     T_world_camera: Float[np.ndarray, "4 4"] | None = None
     """Maps camera coordinates (OpenCV axes) to the world; None if the camera moves or was never located."""
+
+    def __eq__(self, other: object) -> bool:
+        # Written out because comparing the pose, an array, gives an array.
+        return self.to_json() == other.to_json() if isinstance(other, Camera) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.width, self.height, self.fx, self.fy, self.cx, self.cy))
 
     @property
     def K(self) -> Float[np.ndarray, "3 3"]:

@@ -112,7 +112,7 @@ class Video:
     """MP4 file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # by identity, so that the cache below never answers for another folder's files
 class Recording:
     """One motion: its streams and videos, read from disk when asked for."""
 
@@ -153,9 +153,6 @@ class Recording:
     def of_kind(self, kind: str) -> tuple[Stream, ...]:
         """Reads all streams of a kind."""
         return tuple(self.stream(name) for name, info in self.streams.items() if info.kind == kind)
-
-    def __hash__(self) -> int:
-        return hash(self.folder)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values; the folder is implied by the name."""
@@ -206,7 +203,8 @@ class Capture(Artifact):
         """Returns the recording of that name, or the only one there is."""
         if name is None:
             if len(self.recordings) != 1:
-                raise UnknownName("recording", "", self.recordings, "There are several: say which.")
+                hint = "There are several: say which." if self.recordings else "The capture is empty."
+                raise UnknownName("recording", "", self.recordings, hint)
             return next(iter(self.recordings.values()))
         if name not in self.recordings:
             raise UnknownName("recording", name, self.recordings)

@@ -32,7 +32,8 @@ class Run:
         Raises:
             InputError: The folder holds a run with another seed or other options, or something else entirely.
         """
-        path, options = Path(path), json.loads(json.dumps(dict(options or {})))
+        path = Path(path)
+        options = dict(json.loads(json.dumps(dict(options or {}))))  # as it comes back from disk: tuples are lists
         if (path / _FILE).exists():
             run = Run.open(path)
             if run.seed != seed or dict(run.options) != options:
@@ -41,7 +42,10 @@ class Run:
                     f"{options}: start it in another folder"
                 )
             return run
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file: choose a folder")
+        # A process killed at the very start leaves a part of run.json: that is no reason to refuse the folder.
+        if path.exists() and any(not p.name.startswith(f".{_FILE}.") for p in path.iterdir()):
             raise InputError(f"{path} is not empty and is no run (it has no {_FILE}): choose another folder")
         with storage_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -55,9 +59,9 @@ class Run:
         try:
             data = json.loads(file.read_text())
             return Run(file.parent, data["seed"], data["options"])
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise InputError(f"{path} is no run: it has no {_FILE}") from error
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file} is damaged: {error}") from error
 
     def stage_path(self, stage: str) -> Path:
@@ -72,7 +76,8 @@ class Run:
 
     def load(self, stage: str) -> Artifact:
         """Opens a stage's artefact."""
-        return STAGES[stage].open(self.stage_path(stage))
+        path = self.stage_path(stage)
+        return STAGES[stage].open(path)
 
     def ensure(self, stage: str, make: Callable[[Path], Artifact]) -> Artifact:
         """Returns the stage's artefact, made by `make(folder)` if it is not there yet."""

@@ -104,7 +104,7 @@ def _so3_left_jacobian(w: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:
     angle = np.linalg.norm(w, axis=-1)[..., None, None]
     small = angle < 1e-4
     safe = np.where(small, 1.0, angle)
-    a = np.where(small, 0.5 - angle**2 / 24, (1 - np.cos(safe)) / safe**2)
+    a = 0.5 * np.sinc(angle / (2 * np.pi)) ** 2  # (1 - cos) / angle², which loses half its digits if written so
     b = np.where(small, 1 / 6 - angle**2 / 120, (safe - np.sin(safe)) / safe**3)
     W = hat(w)
     return np.eye(3) + a * W + b * (W @ W)
@@ -181,6 +181,6 @@ def look_at(
     z = (target - eye) / np.linalg.norm(target - eye)
     x = np.cross(z, np.asarray(up))
     if np.linalg.norm(x) < 1e-9:  # looking along `up`: any right-hand direction will do
-        x = np.cross(z, np.array([0.0, 1.0, 0.0]))
+        x = np.cross(z, np.array([0.0, 1.0, 0.0] if abs(z[1]) < 0.9 else [0.0, 0.0, 1.0]))
     x = x / np.linalg.norm(x)
     return from_rt(np.stack([x, np.cross(z, x), z], axis=-1), eye)

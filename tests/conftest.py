@@ -1,0 +1,33 @@
+"""What holds for every test: the GL backend, shape checks on the foundations, and hypothesis's profile."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+# MuJoCo chooses its GL backend when it is imported, so this comes before any import that could bring it in.
+if sys.platform.startswith("linux"):
+    os.environ.setdefault("MUJOCO_GL", "egl")
+
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+import tests.shape_check  # noqa: F401 - the hook below finds it by name
+
+# Shapes and types in signatures are checked on every call and in every dataclass while tests run. The hook works on
+# modules imported after it, so nothing of dexloop may be imported above.
+install_import_hook(["dexloop.core", "dexloop.sim"], "tests.shape_check.check")
+
+# No deadline: the machine may be busy, and a slow example is not a wrong one. CI repeats the same examples each time.
+settings.register_profile("dexloop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dexloop"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dexloop")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).resolve().parents[1]
