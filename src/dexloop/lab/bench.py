@@ -24,7 +24,7 @@ TOUCH_LIMIT_N = 50.0
 """Where fingertip sensors saturate [N]."""
 FRICTION_EVERY = 2
 """Steps between two updates of the speed-dependent friction."""
-BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.62, 0.0, 0.0)
+BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.8, 0.0, 0.0)
 """Where a free wrist's origin and an arm's base stand [m]: at home the hand is clear of the object."""
 
 
@@ -86,6 +86,7 @@ class Bench:
         self.model, self.data = scene.model, mujoco.MjData(scene.model)
         self._find(scene, thing.name)
         self._renderer: Renderer | None = None
+        self._unseen = 0.0
         self._settle()
 
     def _find(self, scene: Scene, thing: str) -> None:
@@ -109,14 +110,29 @@ class Bench:
             samples = int(model.actuator_history[a, 0])
             mujoco.mj_initCtrlHistory(model, data, a, None, np.full(samples, data.ctrl[a]))
         mujoco.mj_forward(model, data)
-        self.advance(0.5)
+        self._settled_by(0.5)
         data.qvel[:] = 0.0
         mujoco.mj_forward(model, data)
 
+    def place_object(self) -> None:
+        """Puts the object back where it stood, to within a millimetre and a degree, and lets it come to rest."""
+        error = se3.exp(np.concatenate([self._rng.normal(0, 5e-4, 2), np.zeros(3), self._rng.normal(0, 0.01, 1)]))
+        centre = se3.from_rt(np.eye(3), self._truth.T_world_object[:3, 3])
+        T = centre @ error @ se3.inverse(centre) @ self._truth.T_world_object
+        self.data.qpos[self._pose : self._pose + 7] = se3.to_pose(T)
+        self.data.qvel[self._twist : self._twist + 6] = 0.0
+        self._settled_by(0.25)
+
+    def _settled_by(self, duration_s: float) -> None:
+        """Lets things come to rest without letting the clock run."""
+        before = self.time
+        self.advance(duration_s)
+        self._unseen += self.time - before
+
     @property
     def time(self) -> float:
-        """True time since the bench was built [s]."""
-        return float(self.data.time)
+        """True time that has passed at the bench [s]."""
+        return float(self.data.time) - self._unseen
 
     @property
     def camera_clock_offset_s(self) -> float:

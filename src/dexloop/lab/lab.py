@@ -76,7 +76,13 @@ class Lab:
             self.object, self._truth, self._embodiment, self._mat, camera, nice=self.cfg.nice, seed=self.cfg.seed
         )
         operator = LabOperator(
-            self.object, self._truth, self._mat, picture_px=self.cfg.picture_px, nice=self.cfg.nice, seed=self.cfg.seed
+            bench,
+            self.object,
+            self._truth,
+            self._mat,
+            picture_px=self.cfg.picture_px,
+            nice=self.cfg.nice,
+            seed=self.cfg.seed,
         )
         return LabRig(
             bench,
@@ -108,13 +114,12 @@ class Lab:
         T = self._truth.T_world_object
         R = T[:3, :3] @ se3.quat_to_matrix(se3.so3_exp(rng.normal(0.0, 0.03, 3)))
         rough = se3.from_rt(R, T[:3, 3] + rng.normal(0.0, 0.002, 3))
-        corners = self.object.shape.visual.vertices @ T[:3, :3].T
         about = {k: getattr(self.cfg, k) for k in self.cfg.__dataclass_fields__}
         return {
             "lab": {**about, "picture_px": list(about["picture_px"])},
             "object": self.cfg.object,
             "T_world_object_rough": np.round(rough, 4).tolist(),
-            "object_size_m": np.round(np.ptp(corners, axis=0), 3).tolist(),
+            "object_size_m": np.round(np.ptp(self.object.shape.visual.vertices, axis=0), 3).tolist(),
             "table_height_m": 0.0,
             "table_size_m": list(self._mat.size_m),
             "board": BOARD.to_json(),

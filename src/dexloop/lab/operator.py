@@ -12,7 +12,7 @@ from jaxtyping import Float
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.capture import VideoInfo
-from dexloop.lab.bench import sensor_noise, surroundings
+from dexloop.lab.bench import Bench, sensor_noise, surroundings
 from dexloop.lab.objects import LabObject
 from dexloop.lab.prints import Mat
 from dexloop.lab.truth import Truth
@@ -29,6 +29,7 @@ class LabOperator:
     """Films with a phone whose focal length is known to half a percent. The robot is out of the way.
 
     Args:
+        bench: Where the object is put back.
         thing: The object on the table.
         truth: What is hidden.
         mat: The printed mat on the table.
@@ -37,7 +38,18 @@ class LabOperator:
         seed: Of the unsteady hand.
     """
 
-    def __init__(self, thing: LabObject, truth: Truth, mat: Mat, *, picture_px: tuple[int, int], nice: bool, seed: int):
+    def __init__(
+        self,
+        bench: Bench,
+        thing: LabObject,
+        truth: Truth,
+        mat: Mat,
+        *,
+        picture_px: tuple[int, int],
+        nice: bool,
+        seed: int,
+    ):
+        self._bench = bench
         self._thing, self._truth, self._mat, self._seed = thing, truth, mat, seed
         self._cfg = SceneCfg(shadows=nice, samples=4 if nice else 0, max_delay_s=0.0)
         self._phone = Camera.from_fov("phone", *picture_px, PHONE_FOV_RAD)
@@ -60,6 +72,10 @@ class LabOperator:
                 place_camera(scene.model, data, replace(true, T_world_camera=T))
                 picture = sensor_noise(renderer.rgb(data, "phone"), rng)
                 yield Frames(np.array([t]), picture[None])
+
+    def place_object(self) -> None:
+        """Puts the object back onto its mark, to within a millimetre and a degree."""
+        self._bench.place_object()
 
     def demonstrate(self, *, duration_s: float, fps: float) -> tuple[VideoInfo, Iterator[Frames]]:
         """Films a hand that reaches for the object, grasps and lifts it, with the phone on a stand."""

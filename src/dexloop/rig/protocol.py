@@ -126,6 +126,10 @@ class Operator(Protocol):
         """Walks once around the object with a hand-held camera."""
         ...
 
+    def place_object(self) -> None:
+        """Puts the object back onto its mark; the robot is out of the way."""
+        ...
+
     def demonstrate(self, *, duration_s: float, fps: float) -> tuple[VideoInfo, Iterator[Frames]]:
         """Films a human hand that reaches for the object, grasps and lifts it."""
         ...

@@ -1,0 +1,291 @@
+"""Turns plans into joint motions for whatever robot the rig has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.capture.bench import Bench
+from dexloop.capture.plans import FreeMotion, Lift, Push
+from dexloop.capture.postures import is_gripper, pinch_sites, pinches, poke, squeeze
+from dexloop.core import se3
+from dexloop.core.errors import InputError
+from dexloop.robots.collision import Collisions
+from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
+from dexloop.robots.planning import plan as plan_path
+from dexloop.robots.trajectory import through
+
+Array = np.ndarray
+CLEARANCE_M = 0.035
+"""Between fingertip and object where a push begins; the finger gets up to speed within it."""
+ABOVE_M = 0.12
+"""How far above a push or a grasp the hand comes in."""
+PITCH_RAD = 0.75
+"""How far the pushing finger points below the horizontal."""
+SPACING_M = 0.004
+"""Between solved points along a straight line."""
+_GRASPS = 15
+HASTE = 0.4
+"""Fraction of the speed limits used while nothing is measured."""
+STOP_M_S2 = 4.0
+"""How hard the finger brakes when it lets the object coast."""
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Position targets for every control period, in three parts; only the middle one is recorded."""
+
+    approach: Float[Array, "a n"]
+    action: Float[Array, "b n"]
+    retreat: Float[Array, "c n"]
+    markers: dict[str, float] = field(default_factory=dict)
+    """Named moments [s after the action begins]."""
+
+
+def plan_motion(plan: FreeMotion | Push | Lift, bench: Bench, rate_hz: float) -> Motion:
+    """Plans a motion from the robot's home and back to it.
+
+    Raises:
+        InputError: The robot cannot do it here; the message says what is in the way.
+    """
+    if isinstance(plan, FreeMotion):
+        motion = _free(plan, bench, rate_hz)
+    elif isinstance(plan, Push):
+        motion = _push(plan, bench, rate_hz)
+    else:
+        motion = _lift(plan, bench, rate_hz)
+    _check_speed(bench, motion.action, rate_hz)
+    return motion
+
+
+def _push(plan: Push, bench: Bench, rate_hz: float) -> Motion:
+    if not 0 < plan.speed_m_s <= 0.8:
+        raise InputError(f"a push at {plan.speed_m_s} m/s is not possible: choose a speed above 0 and up to 0.8 m/s")
+    robot = bench.robot
+    box = bench.object_at()
+    if not 0.01 <= plan.height_m <= box.height_m:
+        raise InputError(f"a push at {plan.height_m} m misses the object: choose from 0.01 to {box.height_m:.3f} m")
+    ahead = np.array([np.cos(plan.direction_rad), np.sin(plan.direction_rad), 0.0])
+    left = np.array([-ahead[1], ahead[0], 0.0])
+    middle = np.array([*box.centre[:2], plan.height_m]) + plan.offset_m * left
+    begin = middle - (box.reach(ahead) + CLEARANCE_M) * ahead
+    run_up = 0.5 * CLEARANCE_M
+    length = CLEARANCE_M + plan.distance_m
+    q = poke(robot)
+    tip = robot.fingertips[0].site
+    R = _palm_turn(robot, ahead)
+    line = _line(bench, q, tip, R, begin, begin + length * ahead)
+    above = _reach(bench, line[0], tip, R, begin + ABOVE_M * np.array([0, 0, 1.0]))
+    s, released = _push_profile(plan, length, run_up, rate_hz)
+    action = _along(line, s / length)
+    up = _reach(bench, action[-1], tip, R, begin + s[-1] * ahead + ABOVE_M * np.array([0, 0, 1.0]))
+    approach = _through(bench, [robot.home, above, line[0]], rate_hz, ignore_object=False)
+    retreat = _through(bench, [action[-1], up, robot.home], rate_hz, ignore_object=True)
+    first = int(np.argmax(s >= CLEARANCE_M - 0.012)) / rate_hz
+    return Motion(approach, action, retreat, {"contact_expected": first, "release": released})
+
+
+def _push_profile(plan: Push, length: float, run_up: float, rate_hz: float) -> tuple[Float[Array, " n"], float]:
+    """Returns the fingertip's way along the line [m] in each control period, and when it begins to brake [s]."""
+    v = plan.speed_m_s
+    t_up = 2 * run_up / v  # even acceleration over the run-up
+    brake = min(STOP_M_S2 if plan.release else v * v / 0.02, 40.0)
+    t_brake = v / brake
+    t_hold = max((length - run_up - 0.5 * v * t_brake) / v, 0.0)
+    end = t_up + t_hold + t_brake
+    t = np.arange(0, round((end + plan.settle_s) * rate_hz) + 1) / rate_hz
+    tau = np.clip(t - t_up - t_hold, 0.0, t_brake)
+    s = 0.5 * v / t_up * np.minimum(t, t_up) ** 2 + v * np.clip(t - t_up, 0, t_hold) + v * tau - 0.5 * brake * tau**2
+    if plan.release:
+        # Pull back 20 mm over 0.3 s, so that nothing but the table touches the object while it coasts.
+        s = s - 0.02 * _minimum_jerk(np.clip((t - end) / 0.3, 0, 1))
+    return s, t_up + t_hold
+
+
+def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
+    robot = bench.robot
+    box = bench.object_at()
+    axis, width = box.narrow_axis()
+    grip = np.array([*box.centre[:2], max(0.6 * box.height_m, box.height_m - 0.04)])
+    opened = _straddle(bench, grip, axis, width)
+    closed = squeeze(robot, opened, 0.5 * width - plan.squeeze_m)
+    T_world_palm = bench.T_world_base @ Kinematics(robot).palm(opened)
+    up = np.array([0.0, 0.0, 1.0])
+    higher = _carry(bench, opened, T_world_palm, (ABOVE_M + 0.3 * box.height_m) * up)
+    raised = _carry(bench, closed, T_world_palm, plan.height_m * up)
+    close = _ease(opened, closed, 0.5, rate_hz)
+    lift = _ease(closed, raised, max(plan.height_m / 0.1, 0.4), rate_hz)
+    hold = np.repeat(raised[None], round(plan.hold_s * rate_hz), axis=0)
+    wait = np.repeat(closed[None], round(0.3 * rate_hz), axis=0)
+    action = np.vstack([close, wait, lift, hold, lift[::-1], wait, close[::-1]])
+    ends = np.cumsum([len(close) + len(wait), len(lift), len(hold)]) / rate_hz
+    approach = _through(bench, [robot.home, higher, opened], rate_hz, ignore_object=True)
+    retreat = _through(bench, [opened, higher, robot.home], rate_hz, ignore_object=True)
+    return Motion(approach, action, retreat, dict(zip(("lift", "hold", "lower"), ends.tolist(), strict=True)))
+
+
+def _straddle(bench: Bench, grip: Float[Array, "3"], axis: Float[Array, "3"], width: float) -> Float[Array, " n"]:
+    """Solves for the hand above the object, thumb and fingers on either side of it, palm down as far as it can."""
+    robot = bench.robot
+    kinematics, collisions = Kinematics(robot), _collisions(bench)
+    reason = "it finds no posture"
+    for hand in itertools.islice(pinches(robot, width), _GRASPS):
+        T_palm = se3.inverse(kinematics.palm(hand))
+        a, b = (se3.transform(T_palm, kinematics.poses(hand, site)[:3, 3]) for site in pinch_sites(robot))
+        across = (a - b) / np.linalg.norm(a - b)
+        for lean, sign in itertools.product((0.0, 0.5, 1.0), (1.0, -1.0)):
+            wanted = np.array([np.sin(lean), 0.0, -np.cos(lean)])  # the palm looks down, or leans away from the base
+            R = _frame(sign * axis, wanted) @ _frame(across, np.array([0.0, 0.0, 1.0])).T
+            T_world_palm = se3.from_rt(R, grip - R @ (0.5 * (a + b)))
+            target = se3.inverse(bench.T_world_base) @ T_world_palm
+            found = solve_ik(robot, {robot.palm: target}, hand, joints=robot.arm_joints, cfg=IkCfg(restarts=2))
+            touches = collisions.touches(found.q)
+            if found.converged and not touches:
+                return found.q
+            reason = f"it would run {touches[0]}" if found.converged else found.status.message
+    raise InputError(f"{robot.name} cannot pinch the object from above: {reason}; push it instead")
+
+
+def _frame(first: Float[Array, "3"], near: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """Returns axes of which the first is given and the second is as near to `near` as it can be."""
+    second = near - (near @ first) * first
+    second = second / np.linalg.norm(second)
+    return np.stack([first, second, np.cross(first, second)], axis=-1)
+
+
+def _carry(bench: Bench, q: Array, T_world_palm: Array, by: Array) -> Array:
+    """Solves for the palm moved by a vector, with the hand as it is."""
+    robot = bench.robot
+    target = se3.inverse(bench.T_world_base) @ se3.from_rt(np.eye(3), by) @ T_world_palm
+    found = solve_ik(robot, {robot.palm: target}, q, joints=robot.arm_joints)
+    if not found.converged:
+        raise InputError(f"{robot.name} cannot carry the object there: {found.status.message}")
+    return found.q
+
+
+def _free(plan: FreeMotion, bench: Bench, rate_hz: float) -> Motion:
+    """Three sines a joint, each joint at its own frequencies, as large as speed, limits and free space allow."""
+    if not 0 < plan.amplitude <= 1:
+        raise InputError(f"the amplitude is a fraction above 0 and up to 1, not {plan.amplitude}")
+    robot = bench.robot
+    rng = np.random.default_rng([31, plan.seed])
+    n = len(robot.joints)
+    t = np.arange(round(plan.duration_s * rate_hz) + 1) / rate_hz
+    frequencies = 0.3 + (np.arange(3)[None, :] + rng.permutation(n)[:, None] / n) * 0.5  # [n, 3] Hz
+    wave = np.sin(2 * np.pi * frequencies * t[:, None, None] + rng.uniform(0, 2 * np.pi, (n, 3))).sum(axis=-1)
+    fade = _minimum_jerk(np.clip(t / 0.8, 0, 1)) * _minimum_jerk(np.clip((t[-1] - t) / 0.8, 0, 1))
+    wave = wave * fade[:, None]
+    wave = wave / np.abs(wave).max(axis=0)
+    lower, upper = robot.position_limits.T
+    room = np.minimum(upper - robot.home, robot.home - lower) * 0.8
+    speed = np.abs(np.gradient(wave, 1 / rate_hz, axis=0)).max(axis=0)
+    reach = np.where(np.array(robot.units) == "m", 0.15, 0.6)
+    amplitude = plan.amplitude * np.minimum(np.minimum(room, 0.6 * robot.speed_limits / speed), reach)
+    collisions = _collisions(bench)
+    for shrink in (1.0, 0.7, 0.5, 0.3, 0.15):
+        q = robot.home + shrink * amplitude * wave
+        if all(collisions.free(row) for row in q[::10]):
+            return Motion(robot.home[None], q, robot.home[None])
+    raise InputError(
+        f"{robot.name} has no room to move around its home: {collisions.touches(robot.home + amplitude)[0]}"
+    )
+
+
+def _palm_turn(robot: Embodiment, ahead: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """Returns how the palm is turned when the first finger points ahead and down."""
+    down = np.array([0.0, 0.0, -1.0])
+    pointing = np.cos(PITCH_RAD) * ahead + np.sin(PITCH_RAD) * down
+    facing = -np.sin(PITCH_RAD) * ahead + np.cos(PITCH_RAD) * down
+    # A hand's fingers are its palm's x axis; a gripper points along its palm's z axis.
+    x, z = (facing, pointing) if is_gripper(robot) else (pointing, facing)
+    if is_gripper(robot):
+        x = np.cross(z, facing) / np.linalg.norm(np.cross(z, facing))  # jaws side by side
+    return np.stack([x, np.cross(z, x), z], axis=-1)
+
+
+def _line(bench: Bench, q: Array, tip: str, R: Array, begin: Array, end: Array) -> Float[Array, "m n"]:
+    """Solves for a fingertip along a straight line, palm turned as given."""
+    points = np.linspace(begin, end, max(int(np.linalg.norm(end - begin) / SPACING_M), 2) + 1)
+    solved = []
+    for point in points:
+        q = _reach(bench, q, tip, R, point, jump=None if not solved else 0.25)
+        solved.append(q)
+    return np.stack(solved)
+
+
+def _reach(bench: Bench, q: Array, tip: str, R: Array, point: Array, *, jump: float | None = None) -> Array:
+    """Solves for one fingertip at a world point with the hand as it is in q."""
+    robot = bench.robot
+    kinematics = Kinematics(robot)
+    T_palm_tip = se3.inverse(kinematics.palm(q)) @ kinematics.poses(q, tip)
+    T_world_palm = se3.from_rt(R, point - R @ T_palm_tip[:3, 3])
+    found = solve_ik(robot, {robot.palm: se3.inverse(bench.T_world_base) @ T_world_palm}, q, joints=robot.arm_joints)
+    if not found.converged:
+        raise InputError(
+            f"{robot.name} cannot bring its finger to {point.round(3).tolist()} m: {found.status.message}; "
+            f"push in another direction or put the object elsewhere"
+        )
+    if jump is not None and np.abs(found.q - q).max() > jump:
+        raise InputError(
+            f"{robot.name} would have to change its elbow in the middle of the push: choose another direction"
+        )
+    return found.q
+
+
+def _through(bench: Bench, stations: Sequence[Array], rate_hz: float, *, ignore_object: bool) -> Float[Array, "m n"]:
+    """Moves through joint positions at ease: straight where that is free, otherwise round what is in the way."""
+    robot = bench.robot
+    collisions = _collisions(bench, ignore_object=ignore_object)
+    pieces = []
+    for a, b in itertools.pairwise(stations):
+        piece = through(robot, np.stack([a, b]), speed=HASTE, rate_hz=rate_hz).q
+        if not all(collisions.free(row) for row in piece[::10]):
+            found = plan_path(robot, a, b, scene=bench.scene.model, ignore=_ignored(bench, ignore_object))
+            if found.path is None:
+                raise InputError(f"{robot.name} finds no way there: {found.status.message}; {found.status.action}")
+            piece = through(robot, found.path, speed=HASTE, rate_hz=rate_hz).q
+        pieces.append(piece)
+    return np.vstack(pieces)
+
+
+def _collisions(bench: Bench, *, ignore_object: bool = False) -> Collisions:
+    return Collisions(bench.scene.model, bench.robot.joints, ignore=_ignored(bench, ignore_object))
+
+
+def _ignored(bench: Bench, ignore_object: bool) -> list[tuple[str, str]]:
+    model = bench.scene.model
+    return [(model.body(b).name, "object") for b in range(1, model.nbody)] if ignore_object else []
+
+
+def _along(line: Float[Array, "m n"], s: Float[Array, " k"]) -> Float[Array, "k n"]:
+    """Interpolates solved points at fractions s of the line."""
+    x = np.clip(s, 0.0, 1.0) * (len(line) - 1)
+    i = np.minimum(x.astype(int), len(line) - 2)
+    return line[i] + (x - i)[:, None] * (line[i + 1] - line[i])
+
+
+def _ease(a: Array, b: Array, duration_s: float, rate_hz: float) -> Float[Array, "m n"]:
+    s = _minimum_jerk(np.linspace(0.0, 1.0, max(round(duration_s * rate_hz), 1) + 1))
+    return a + s[:, None] * (b - a)
+
+
+def _minimum_jerk(x: Array) -> Array:
+    return x**3 * (10.0 - 15.0 * x + 6.0 * x * x)
+
+
+def _check_speed(bench: Bench, q: Array, rate_hz: float) -> None:
+    if len(q) < 2:
+        return
+    speed = np.abs(np.diff(q, axis=0)).max(axis=0) * rate_hz
+    over = np.flatnonzero(speed > bench.robot.speed_limits * 1.02)
+    if len(over):
+        k = int(over[0])
+        raise InputError(
+            f"the motion needs {speed[k]:.2f} {bench.robot.units[k]}/s of joint {bench.robot.joints[k]}, whose limit "
+            f"is {bench.robot.speed_limits[k]:.2f}: choose a slower one"
+        )

@@ -1,0 +1,79 @@
+"""What can be recorded: small plans that a rig carries out. Their fields are also command-line flags."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Walk once around the object with a hand-held camera."""
+
+    duration_s: float = 8.0
+    """[s]"""
+    fps: float = 10.0
+    """Frames a second."""
+
+
+@dataclass(frozen=True)
+class FreeMotion:
+    """Move the robot alone, every joint at its own frequencies, so that the robot itself can be calibrated."""
+
+    duration_s: float = 6.0
+    """[s]"""
+    amplitude: float = 0.5
+    """Fraction of what limits, speed and free space allow, from 0 to 1."""
+    seed: int = 0
+    """Of the phases; another seed is another motion."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """Push the object with one fingertip in a straight line."""
+
+    speed_m_s: float = 0.12
+    """Of the fingertip [m/s]. Slow pushes tell only mass times friction; fast ones tell them apart."""
+    height_m: float = 0.03
+    """Of the fingertip above the table [m]. Low slides, high topples."""
+    direction_rad: float = 0.0
+    """Of the push about the vertical [rad]; 0 is away from the robot's base."""
+    distance_m: float = 0.10
+    """How far the fingertip goes after it should have met the object [m]."""
+    offset_m: float = 0.0
+    """How far beside the object's middle, to the left of the direction [m]: an offset push turns it."""
+    release: bool = True
+    """Stop at once and pull back at the end, so that the object coasts; otherwise slow down and stay."""
+    settle_s: float = 0.6
+    """How long to keep looking afterwards [s]."""
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Pinch the object between thumb and a finger (or two jaws), lift it, hold it and put it down."""
+
+    height_m: float = 0.06
+    """How high [m]."""
+    squeeze_m: float = 0.02
+    """How far inside the surface the fingertips aim; the servos' softness turns it into force [m]."""
+    hold_s: float = 0.8
+    """How long to hold it up [s]."""
+
+
+@dataclass(frozen=True)
+class HumanVideo:
+    """Film a human hand that grasps and lifts the object."""
+
+    duration_s: float = 3.0
+    """[s]"""
+    fps: float = 30.0
+    """Frames a second."""
+
+
+Plan = Scan | FreeMotion | Push | Lift | HumanVideo
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Returns the plan as plain JSON, with its class's name under `plan`."""
+    return {"plan": type(plan).__name__, **dataclasses.asdict(plan)}

@@ -1,0 +1,149 @@
+"""The verb `capture`: carry out plans on a rig and keep what it observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.capture.bench import Bench, picture
+from dexloop.capture.checks import check
+from dexloop.capture.motions import Motion, plan_motion
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
+from dexloop.core.capture import Capture
+from dexloop.core.errors import InputError
+from dexloop.rig.protocol import Operator, Rig
+from dexloop.rig.recorder import Recorder
+
+Progress = Callable[[str, float], None]
+"""Is told what is going on and how much of it is done, from 0 to 1."""
+
+_OBSERVE_S = 0.1
+"""How often what arrived is written down."""
+_NAMES = {Scan: "scan", FreeMotion: "free_motion", Push: "push", Lift: "lift", HumanVideo: "human"}
+
+
+def capture(
+    rig: Rig,
+    plans: Plan | Sequence[Plan],
+    out: str | Path,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Capture:
+    """Carries out plans one after another and records each.
+
+    Before every plan that moves the object the operator puts it back into its place, where the rig has one.
+
+    Args:
+        rig: Where it happens; connected here, and let go at the end whatever happens.
+        plans: One or several, see `dexloop.capture.plans`.
+        out: Where the Capture shall be.
+        replace: Put it in the place of one that is there.
+        progress: Told what is going on.
+
+    Returns:
+        The Capture; its status is the worst of what the checks found.
+
+    Raises:
+        InputError: A plan cannot be carried out here; nothing has moved, for all are planned before the first one.
+        HaltError: The rig stopped; what was recorded until then is kept.
+    """
+    plans = [plans] if isinstance(plans, Plan) else list(plans)
+    if not plans:
+        raise InputError("there is nothing to record: give at least one plan")
+    tell = progress or (lambda _text, _done: None)
+    names = _names(plans)
+    motions = _plan_all(rig, plans, names, tell)
+    with Recorder(out, rig.features, replace=replace) as recorder:
+        rig.connect()
+        try:
+            for plan, name, motion in zip(plans, names, motions, strict=True):
+                if motion is None:
+                    _film(rig, plan, name, recorder, tell)
+                else:
+                    _move(rig, plan, name, motion, recorder, tell)
+        except BaseException:
+            rig.stop()
+            raise
+        finally:
+            rig.disconnect()
+    assert recorder.capture is not None
+    return recorder.capture
+
+
+def _plan_all(rig: Rig, plans: Sequence[Plan], names: Sequence[str], tell: Progress) -> list[Motion | None]:
+    bench: Bench | None = None
+    motions: list[Motion | None] = []
+    for plan, name in zip(plans, names, strict=True):
+        if isinstance(plan, Scan | HumanVideo):
+            _operator(rig, plan)
+            motions.append(None)
+            continue
+        tell(f"planning {name}", 0.0)
+        bench = bench or picture(rig.features)
+        assert rig.features.command is not None
+        motions.append(plan_motion(plan, bench, rig.features.command.rate_hz))
+    return motions
+
+
+def _move(rig: Rig, plan: Plan, name: str, motion: Motion, recorder: Recorder, tell: Progress) -> None:
+    operator = getattr(rig, "operator", None)
+    if isinstance(plan, Push | Lift) and isinstance(operator, Operator):
+        operator.place_object()
+    _drive(rig, motion.approach, None, lambda done: tell(f"{name}: approach", done))
+    rig.observe()  # what came before is not part of the recording
+    recorder.start(name, plan=describe(plan))
+    begin = rig.now()
+    _drive(rig, motion.action, recorder, lambda done: tell(name, done))
+    recorder.finish_recording(check, {k: begin + t for k, t in motion.markers.items()})
+    _drive(rig, motion.retreat, None, lambda done: tell(f"{name}: retreat", done))
+
+
+def _drive(
+    rig: Rig, targets: Float[np.ndarray, "m n"], recorder: Recorder | None, tell: Callable[[float], None]
+) -> None:
+    """Sends a target every control period, on the rig's own time."""
+    command = rig.features.command
+    assert command is not None
+    begin, every = rig.now(), max(round(_OBSERVE_S * command.rate_hz), 1)
+    for k, target in enumerate(targets):
+        rig.send(target)
+        rig.sleep(max(begin + (k + 1) / command.rate_hz - rig.now(), 0.0))
+        if (k + 1) % every == 0 or k == len(targets) - 1:
+            observation = rig.observe()
+            if recorder is not None:
+                recorder.append(observation)
+            tell((k + 1) / len(targets))
+
+
+def _film(rig: Rig, plan: Plan, name: str, recorder: Recorder, tell: Progress) -> None:
+    operator = _operator(rig, plan)
+    assert isinstance(plan, Scan | HumanVideo)
+    shoot = operator.scan if isinstance(plan, Scan) else operator.demonstrate
+    info, frames = shoot(duration_s=plan.duration_s, fps=plan.fps)
+    recorder.start(name, plan=describe(plan), streams=(), videos=(info,))
+    expected = max(round(plan.duration_s * plan.fps), 1)
+    for k, frame in enumerate(frames):
+        recorder.append_frames(info.name, frame)
+        tell(name, min((k + 1) / expected, 1.0))
+    recorder.finish_recording(check)
+
+
+def _operator(rig: Rig, plan: Plan) -> Operator:
+    operator: Any = getattr(rig, "operator", None)
+    if not isinstance(operator, Operator):
+        raise InputError(
+            f"rig {rig.features.name!r} has nobody to film a {type(plan).__name__}: film it yourself and bring it with "
+            f"`dexloop capture import VIDEO.mp4`"
+        )
+    return operator
+
+
+def _names(plans: Sequence[Plan]) -> list[str]:
+    """Gives each plan a name, numbered where a kind appears more than once."""
+    kinds = [_NAMES[type(plan)] for plan in plans]
+    return [kind if kinds.count(kind) == 1 else f"{kind}_{kinds[:k].count(kind) + 1}" for k, kind in enumerate(kinds)]
