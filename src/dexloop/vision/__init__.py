@@ -1,0 +1,1 @@
+"""Seeing: video files, markers and calibration, splats, pose tracking, hand landmarks."""
