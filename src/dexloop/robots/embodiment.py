@@ -54,8 +54,10 @@ class Embodiment:
     fingertips: tuple[Fingertip, ...]
     """Thumb (or the first jaw) last; at least two for anything that grasps."""
     palm: str
-    """Site on the palm: z out of the palm towards the object, x along the fingers. Empty for a bare arm."""
+    """Site on the palm: z out of the palm towards the object, x along the fingers (of a gripper: along the line of its
+    jaws). Empty for a bare arm."""
     mount: str
-    """Site where a hand can be mounted (bare arms), or empty."""
+    """Site of the mounting face: where a bare arm takes a hand (z outwards), or where a bare hand is bolted on (z
+    towards the fingers, x out of the palm). Empty once mounted."""
     source: str
     """"builtin", or the file it was read from."""

@@ -1,0 +1,1 @@
+"""Robots written from primitives, without any mesh file."""
