@@ -173,7 +173,7 @@ def _free(plan: FreeMotion, bench: Bench, rate_hz: float) -> Motion:
     if not 0 < plan.amplitude <= 1:
         raise InputError(f"the amplitude is a fraction above 0 and up to 1, not {plan.amplitude}")
     robot = bench.robot
-    rng = np.random.default_rng([31, plan.seed])
+    rng = np.random.default_rng([31, plan.variation])
     n = len(robot.joints)
     t = np.arange(round(plan.duration_s * rate_hz) + 1) / rate_hz
     frequencies = 0.3 + (np.arange(3)[None, :] + rng.permutation(n)[:, None] / n) * 0.5  # [n, 3] Hz

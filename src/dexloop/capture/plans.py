@@ -25,8 +25,8 @@ class FreeMotion:
     """[s]"""
     amplitude: float = 0.5
     """Fraction of what limits, speed and free space allow, from 0 to 1."""
-    seed: int = 0
-    """Of the phases; another seed is another motion."""
+    variation: int = 0
+    """Another number is another motion."""
 
 
 @dataclass(frozen=True)

@@ -212,10 +212,10 @@ def surroundings(thing: LabObject, truth: Truth, mat: Mat) -> list[Part]:
     ]
     return [
         Room(),
-        Table(size_m=mat.size_m, texture=mat.texture, friction=truth.table_friction, solref=(0.004, 1.0)),
+        Table(size_m=mat.size_m, texture=mat.texture, friction=truth.table_friction, solref=(0.005, 1.0)),
         Thing(
             thing.name, thing.shape, truth.mass_kg, pose=pose, com=com, inertia=truth.inertia,
-            friction=truth.finger_friction, solref=(0.004, 1.0),
+            friction=truth.finger_friction, solref=(0.005, 1.0),
         ),
         *lamps,
     ]  # fmt: skip

@@ -25,7 +25,7 @@ _STEPS = (0.004, 0.08)
 _TABLE_GAP_M = 0.003
 
 _FAR_M = 0.22
-"""From how far the palm comes straight to the object [m]."""
+"""From how far before the object the palm comes straight to it [m]."""
 _SIDE_YAW, _TOP_YAW = np.radians(-50.0), np.radians(180.0)
 """Where the fingers of a hand that comes from the side, or from above, like to point in the world."""
 
@@ -55,6 +55,8 @@ _TRIES = {
     "top": ((0.0, 0.3, 0.6, 0.9), (0.1, 0.4), (-0.85, -0.45), (-0.02, 0.0, 0.02, 0.04)),
 }
 """What is tried: `bend`, `curl`, the thumb's first joint [rad], and a shift of the palm along the fingers [m]."""
+_WORST = 0.1
+"""Score below which it is no grasp: the fingers do not get around the object."""
 _CLOSED = {"finger": (1.30, 1.45, 0.95), "thumb": (0.80, 1.00, 1.10)}
 """How far each joint closes when nothing stops it [rad]."""
 _RATES = (1.0, 1.1, 0.7)
@@ -93,16 +95,17 @@ def find_grasp(shape: Shape, T_world_object: Float[np.ndarray, "4 4"]) -> Grasp:
         R = np.stack([along, np.cross(up, along), up], axis=1)
         aim, offset, keep = np.array([*centre[:2], high[2]]), (0.084, 0.006, 0.0), 0.012
     name = "side" if side else "top"
+    reach = float(np.max((points - aim) @ back)) + _FAR_M
     best: tuple[float, Grasp] | None = None
     for bend, curl, thumb, shift in itertools.product(*_TRIES[name]):
         q_open = touch.posture(name, bend=bend, curl=curl, thumb_1=thumb)
-        far = se3.from_rt(R, aim - R @ (np.array(offset) + np.array([shift, 0.0, 0.0])) + _FAR_M * back)
-        T_world_palm = touch.come(far, q_open, keep)
+        far = se3.from_rt(R, aim - R @ (np.array(offset) + np.array([shift, 0.0, 0.0])) + reach * back)
+        T_world_palm = touch.come(far, q_open, keep, reach + _FAR_M)
         q_closed = touch.close(T_world_palm, q_open)
         score = touch.score(T_world_palm, q_closed, centre, high[2] - low[2])
         if best is None or score > best[0]:
             best = score, Grasp(T_world_palm, -back, touch.posture(f"{name} rest"), q_open, q_closed)
-    if best is None or best[0] <= 0.0:
+    if best is None or best[0] < _WORST:
         raise InputError(
             "no grasp of this object was found: it is too large for a hand, or stands where none can reach"
         )
@@ -154,13 +157,13 @@ class _Touch:
         return q[7:]
 
     def come(
-        self, far: Float[np.ndarray, "4 4"], q: Float[np.ndarray, " q"], keep_m: float
+        self, far: Float[np.ndarray, "4 4"], q: Float[np.ndarray, " q"], keep_m: float, most_m: float
     ) -> Float[np.ndarray, "4 4"]:
-        """Moves the open hand along the palm's normal until the palm is `keep_m` away, or a finger touches."""
+        """Moves the open hand along the palm's normal until the palm is `keep_m` near or a finger touches."""
         T = far.copy()
         fingers = [g for bones in self._bones.values() for g in bones]
         gone = 0.0
-        while gone < 2 * _FAR_M:
+        while gone < most_m:
             self._place(T, q)
             # Nothing comes nearer faster than the hand moves, so it may go by the least distance that is left.
             step = min(
@@ -211,7 +214,7 @@ class _Touch:
         points = np.array([p for found in contacts.values() for p, _ in found])
         off = np.linalg.norm(points.mean(axis=0) - centre) / height
         against = -float(thumb @ fingers)
-        return max(0.0, against) * (0.6 + 0.1 * len(touching)) * float(np.exp(-((off / 0.5) ** 2)))
+        return max(0.0, against) * (0.2 + 0.2 * len(touching)) * float(np.exp(-((off / 0.5) ** 2)))
 
     def _contact(self, bone: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns where a bone touches the object and the direction from the object to the bone, or None."""
@@ -232,4 +235,9 @@ class _Touch:
 
     def _nearest(self, some: list[int], others: list[int]) -> float:
         """Least distance between two groups of geoms [m], negative inside each other; 0.05 stands for far."""
-        return min(mujoco.mj_geomDistance(self.model, self.data, a, b, 0.05, None) for a in some for b in others)
+        best, at, around = 0.05, self.data.geom_xpos, self.model.geom_rbound
+        gap = np.linalg.norm(at[some][:, None] - at[others][None], axis=-1) - around[some][:, None] - around[others]
+        for i, j in zip(*np.nonzero(gap < best), strict=True):  # far pairs are told apart by their bounding spheres
+            if gap[i, j] < best:
+                best = min(best, mujoco.mj_geomDistance(self.model, self.data, some[i], others[j], best, None))
+        return best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from dexloop.core.camera import Camera
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.lab.bench import Bench
+from dexloop.lab.cfg import LabCfg
 from dexloop.lab.objects import make
 from dexloop.lab.operator import LabOperator
 from dexloop.lab.prints import mat_texture
@@ -19,27 +19,6 @@ from dexloop.lab.rig import LabRig
 from dexloop.lab.truth import Truth, draw
 from dexloop.robots.catalog import load
 from dexloop.vision.board import Board
-
-
-@dataclass(frozen=True)
-class LabCfg:
-    """A lab, up to its truth, which the seed draws."""
-
-    object: str = "cube"
-    """One of the eight objects: see `dexloop lab`."""
-    robot: str = "dex16@wrist"
-    """Any robot with an arm: dex16@wrist, dex16@arm7, gripper@wrist, gripper@arm7, leap_hand@arm7, ..."""
-    seed: int = 0
-    """Draws mass, friction, delays, noise, camera errors, light and where the object stands."""
-    tracker: bool = True
-    """Whether an optical tracker gives the object's pose, with noise, on the camera's clock."""
-    video: bool = True
-    """Whether the fixed camera films. Without, everything is much faster."""
-    picture_px: tuple[int, int] = (640, 480)
-    """[px]"""
-    nice: bool = False
-    """Draw shadows and smooth edges: about five times slower without a GPU."""
-
 
 BOARD = Board()
 CAMERA_FPS = 30.0

@@ -63,7 +63,7 @@ class Thing:
     """Sliding friction against whatever has no priority over it (see `TABLE_PRIORITY`)."""
     torsional_m: float = 0.003
     """Torsional friction [m]: about two thirds of a contact patch's radius times friction."""
-    solref: tuple[float, float] = (0.005, 1.0)
+    solref: tuple[float, float] = (0.006, 1.0)
     """Time constant [s] and damping ratio of its contacts."""
 
     def add_to(self, spec: mujoco.MjSpec) -> None:
@@ -74,6 +74,7 @@ class Thing:
         contact: dict[str, Any] = {
             "friction": [self.friction, self.torsional_m, 1e-4],
             "solref": self.solref,
+            "solimp": SOFT_ONSET,
             "condim": 4,
             "group": COLLISION_GROUP,
         }
@@ -120,7 +121,7 @@ class Table:
     """Sliding friction of any object on it."""
     torsional_m: float = 0.003
     """[m]"""
-    solref: tuple[float, float] = (0.005, 1.0)
+    solref: tuple[float, float] = (0.006, 1.0)
     """Time constant [s] and damping ratio."""
     texture: UInt8[np.ndarray, "h w 3"] | None = None
     """What lies printed on it: row 0 at +y, column 0 at -x."""
@@ -131,8 +132,8 @@ class Table:
         half = [self.size_m[0] / 2, self.size_m[1] / 2, self.thickness_m / 2]
         spec.worldbody.add_geom(
             name="table", type=mujoco.mjtGeom.mjGEOM_BOX, size=half, pos=[0, 0, -half[2]], rgba=[0.72, 0.6, 0.48, 1],
-            friction=[self.friction, self.torsional_m, 1e-4], solref=self.solref, condim=4, priority=TABLE_PRIORITY,
-            group=0,
+            friction=[self.friction, self.torsional_m, 1e-4], solref=self.solref, solimp=SOFT_ONSET, condim=4,
+            priority=TABLE_PRIORITY, group=0,
         )  # fmt: skip
         if self.texture is not None:
             x, y, lift = half[0], half[1], 2e-4
@@ -214,13 +215,16 @@ class Robot:
         for fingertip in self.embodiment.fingertips:
             for name in fingertip.geoms:
                 geom = spec.geom(name)
-                geom.priority, geom.condim = FINGERTIP_PRIORITY, max(int(geom.condim), 4)
+                geom.priority, geom.condim, geom.solimp = FINGERTIP_PRIORITY, max(int(geom.condim), 4), SOFT_ONSET
                 if self.fingertip_friction is not None:
                     geom.friction = [self.fingertip_friction, 0.005, 1e-4]
                 if self.fingertip_solref is not None:
                     geom.solref = self.fingertip_solref
 
 
+SOFT_ONSET = (0.0, 0.95, 0.0003, 0.5, 2.0)
+"""Impedance of contacts (MuJoCo's solimp): none at first touch, full within 0.3 mm. With MuJoCo's own 0.9 at first
+touch a pushed object rocks and its few contacts chatter on and off, and forces measure the chatter instead of friction."""
 PIXEL_M = 1e-6
 """Pixel pitch given to MuJoCo's sensors [m]; it cancels out."""
 CV_TO_GL = np.diag([1.0, -1.0, -1.0, 1.0])

@@ -1,0 +1,63 @@
+"""The demo: every stage that exists, end to end, in the lab."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dexloop.capture.plans import FreeMotion, Push
+from dexloop.capture.record import capture
+from dexloop.core.artifact import storage_errors
+from dexloop.core.capture import Capture
+from dexloop.core.run import Run
+from dexloop.lab.cfg import LabCfg
+from dexloop.lab.lab import Lab
+from dexloop.report.figures import capture_figure, png
+from dexloop.report.page import write_report
+from dexloop.rig.recorder import open_capture
+
+PLANS = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.08), Push(speed_m_s=0.35, distance_m=0.08))
+
+
+def demo(out: Path, *, object_name: str, seed: int, progress: Callable[[str, float], None]) -> dict[str, Any]:
+    """Runs the stages into a run's folder and returns a summary.
+
+    Args:
+        out: The run; one that is there and was started alike goes on where it was.
+        object_name: One of the lab's objects.
+        seed: Of the lab's hidden truth.
+        progress: Told what is going on.
+    """
+    run = Run.create(out, seed=seed, options={"object": object_name})
+
+    def record(path: Path) -> Capture:
+        lab = Lab(LabCfg(object=object_name, seed=seed, nice=True))
+        # What an earlier, killed demo left half recorded is no part of this one.
+        shutil.rmtree(path.with_name(path.name + ".recording"), ignore_errors=True)
+        return capture(lab.rig(), PLANS, path, progress=progress)
+
+    run.ensure("capture", record)
+    recorded = open_capture(run.stage_path("capture"))
+    push = recorded.recording("push_2")
+    picture, film = out / "push.png", out / "push.mp4"
+    progress("drawing", 0.0)
+    with storage_errors(out):
+        picture.write_bytes(png(capture_figure(recorded)))
+        shutil.copyfile(push.video("front").path, film)
+    report = write_report(run)
+    progress("drawing", 1.0)
+    path = push.stream("object_pose").value[:, :3]
+    return {
+        "object": object_name,
+        "recordings": ", ".join(recorded.recordings),
+        "the fast push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
+        "status": str(recorded.status),
+        "capture": str(recorded.path),
+        "picture": str(picture),
+        "film": str(film),
+        "report": str(report),
+    }

@@ -1,0 +1,25 @@
+"""Which lab: plain data, readable without loading any physics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LabCfg:
+    """A lab, up to its truth, which the seed draws."""
+
+    object: str = "cube"
+    """One of the eight objects: see `dexloop lab`."""
+    robot: str = "dex16@wrist"
+    """Any robot with an arm: dex16@wrist, dex16@arm7, gripper@wrist, gripper@arm7, leap_hand@arm7, ..."""
+    seed: int = 0
+    """Draws mass, friction, delays, noise, camera errors, light and where the object stands."""
+    tracker: bool = True
+    """Whether an optical tracker gives the object's pose, with noise, on the camera's clock."""
+    video: bool = True
+    """Whether the fixed camera films. Without, everything is much faster."""
+    picture_px: tuple[int, int] = (640, 480)
+    """[px]"""
+    nice: bool = False
+    """Draw shadows and smooth edges: about five times slower without a GPU."""

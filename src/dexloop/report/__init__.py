@@ -1,0 +1,1 @@
+"""The one-file HTML report and the figures in it."""

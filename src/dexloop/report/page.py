@@ -1,0 +1,75 @@
+"""One self-contained HTML file about a run: open it anywhere, offline."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from pathlib import Path
+
+from dexloop.core.artifact import storage_errors, write_text
+from dexloop.core.artifacts import STAGES
+from dexloop.core.capture import Capture
+from dexloop.core.run import Run
+from dexloop.core.status import Status, worst
+from dexloop.report.figures import capture_figure, png
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }
+img, video { max-width: 100%; border: 1px solid #ddd; } h1 { font-size: 1.5rem; } h2 { margin-top: 2.5rem; }
+table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; }
+.ok { color: #17803d; } .warn { color: #a15c00; } .fail { color: #b3261e; } .next { color: #777; }
+"""
+
+
+def write_report(run: Run) -> Path:
+    """Writes `report.html` of a run, with one section for each stage that has been done, and returns its path."""
+    sections = [_capture(run.load("capture"))] if run.has("capture") else []
+    done = [stage for stage in STAGES if run.has(stage)]
+    ahead = [stage for stage in STAGES if not run.has(stage)]
+    verdict = worst((run.load(stage).status for stage in done), otherwise=Status.from_json(_NOTHING))
+    page = f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>dexloop: {html.escape(run.path.name)}</title>
+<style>{_STYLE}</style></head><body>
+<h1>dexloop run {html.escape(run.path.name)}</h1>
+<p>{_status(verdict)}</p>
+<p>Done: {", ".join(done) or "nothing"}. <span class="next">Not yet: {", ".join(ahead)}.</span></p>
+<p>Options: <code>{html.escape(json.dumps(dict(run.options)))}</code>, seed {run.seed}.</p>
+{"".join(sections)}
+</body></html>
+"""
+    file = run.path / "report.html"
+    with storage_errors(file):
+        write_text(file, page)
+    return file
+
+
+_NOTHING = {"level": "warn", "code": "empty", "message": "nothing has been done yet", "action": "Run a stage."}
+
+
+def _capture(capture: object) -> str:
+    assert isinstance(capture, Capture)
+    rows = "".join(
+        f"<tr><td>{html.escape(r.name)}</td><td>{'<br>'.join(_status(c) for c in r.checks) or 'not checked'}</td></tr>"
+        for r in capture.recordings.values()
+    )
+    figure = base64.b64encode(png(capture_figure(capture))).decode()
+    return f"""<h2>capture</h2><table><tr><th>recording</th><th>checks</th></tr>{rows}</table>
+<p><img alt="what was recorded" src="data:image/png;base64,{figure}"></p>{"".join(_films(capture))}"""
+
+
+def _films(capture: Capture) -> list[str]:
+    found = []
+    for recording in capture.recordings.values():
+        for name in recording.videos:
+            data = base64.b64encode(recording.video(name).path.read_bytes()).decode()
+            found.append(
+                f"<figure><video controls muted loop playsinline src='data:video/mp4;base64,{data}'></video>"
+                f"<figcaption>{html.escape(recording.name)}, camera {html.escape(name)}</figcaption></figure>"
+            )
+    return found
+
+
+def _status(status: Status) -> str:
+    action = f" → {html.escape(status.action)}" if status.action else ""
+    return f'<span class="{status.level}">{status.level}</span>: {html.escape(status.message)}{action}'

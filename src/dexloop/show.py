@@ -1,0 +1,212 @@
+"""What the commands print: robots, the lab, captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dexloop import console
+from dexloop.core.capture import Capture
+from dexloop.core.errors import InputError
+from dexloop.core.status import Level
+
+if TYPE_CHECKING:
+    from dexloop.cli import Import
+    from dexloop.lab.cfg import LabCfg
+    from dexloop.robots.embodiment import Embodiment
+
+
+def robots(name: str | None, *, picture: Path | None, json: bool) -> int:
+    """Lists the robots, or describes one and says what is wrong with it."""
+    from dexloop.robots.catalog import load, names
+
+    if name is None:
+        if picture is not None:
+            raise InputError("--picture needs the name of a robot")
+        if json:
+            console.say_json({"robots": list(names())})
+        else:
+            console.show([(n, _sentence(n)) for n in names()], ("robot", ""))
+            console.say("Any hand @ any arm works, as do Menagerie names and paths of .xml and .urdf files.")
+        return 0
+    from dexloop.robots.conformance import check
+
+    robot = load(name)
+    findings = check(robot)
+    if picture is not None:
+        _save(_portrait(robot), picture)
+    if json:
+        console.say_json(_robot_json(robot) | {"findings": [f.to_json() for f in findings]})
+    else:
+        rows = zip(
+            robot.joints, robot.units, robot.position_limits, robot.speed_limits, robot.effort_limits, strict=True
+        )
+        arm = set(robot.arm_joints)
+        console.show(
+            [
+                (j, "arm" if j in arm else "hand", u, f"{a:.2f} … {b:.2f}", f"{v:.2f}", f"{e:.2f}")
+                for j, u, (a, b), v, e in rows
+            ],
+            ("joint", "part", "unit", "range", "speed limit", "effort limit"),
+            title=f"{robot.name} ({robot.source}); fingertips: {', '.join(f.name for f in robot.fingertips) or 'none'}",
+        )
+        for finding in findings:
+            console.say(str(finding))
+        if picture is not None:
+            console.say(f"picture: {picture}")
+    return 1 if any(f.level is Level.FAIL for f in findings) else 0
+
+
+def lab(cfg: LabCfg, *, picture: Path | None, truth: bool, json: bool) -> int:
+    """Describes the lab; the truth only where it is asked for."""
+    from dexloop.lab.lab import Lab
+    from dexloop.lab.objects import OBJECTS, make
+
+    bench = Lab(cfg)
+    rig = bench.rig()
+    features = rig.features
+    if picture is not None:
+        rig.connect()
+        try:
+            rig.sleep(0.05)
+            frames = rig.observe().frames
+        finally:
+            rig.disconnect()
+        if not frames:
+            raise InputError("the lab's camera is off: leave out --no-video")
+        _save(frames["front"].image[-1], picture)
+    hidden = {"truth": bench.truth().to_json()} if truth else {}
+    if json:
+        streams = [s.to_json() for s in features.streams]
+        videos = [v.to_json() for v in features.videos]
+        console.say_json({"objects": list(OBJECTS), "rig": features.name, "robot": dict(features.robot),
+                          "streams": streams, "videos": videos, "scene": dict(features.scene), **hidden})  # fmt: skip
+        return 0
+    here = {name: make(name) for name in OBJECTS}
+    console.show(
+        [(n, o.title, f"{1e3 * o.mass_kg:.0f} g") for n, o in here.items()],
+        ("object", "", "nominal mass"),
+        title="objects (a seed draws the true values around the nominal ones, and keeps them)",
+    )
+    console.show(
+        [(s.name, s.kind, len(s.channels), s.rate_hz, s.clock) for s in features.streams]
+        + [(v.name, "video", f"{v.camera.width}x{v.camera.height}", v.fps, v.clock) for v in features.videos],
+        ("stream", "kind", "channels", "rate [1/s]", "clock"),
+        title=f"\n{features.name} with {cfg.robot}",
+    )
+    for name, value in hidden.get("truth", {}).items():
+        console.say(f"truth: {name} = {value}")
+    if picture is not None:
+        console.say(f"picture: {picture}")
+    return 0
+
+
+def captured(capture: Capture, *, json: bool, picture: Path | None = None) -> int:
+    """Says what a Capture holds and how good it is; 3 if it cannot be used."""
+    if picture is not None:
+        from dexloop.report.figures import capture_figure
+
+        _save(capture_figure(capture), picture)
+    if json:
+        recordings = [r.to_json() for r in capture.recordings.values()]
+        console.say_json({"path": str(capture.path), "hash": capture.hash, "status": capture.status.to_json(),
+                          "recordings": recordings})  # fmt: skip
+    else:
+        rows = []
+        for r in capture.recordings.values():
+            seconds = max((float(np.ptp(r.stream(s).t)) for s in r.streams if len(r.stream(s).t)), default=0.0)
+            frames = sum(len(r.video(v).t) for v in r.videos)
+            rows.append((r.name, f"{seconds:.1f} s", len(r.streams), frames or "", "\n".join(map(str, r.checks))))
+        console.show(rows, ("recording", "length", "streams", "frames", "checks"))
+        console.say(f"{capture.status}\ncapture: {capture.path}")
+        if picture is not None:
+            console.say(f"picture: {picture}")
+    return 3 if capture.status.level is Level.FAIL else 0
+
+
+def imported(command: Import) -> Capture:
+    """Imports what the command names."""
+    from dexloop.capture.checks import check
+    from dexloop.capture.importing import ImportCfg, import_capture
+
+    units: dict[str, str] = {}
+    for pair in command.units:
+        name, equals, unit = pair.partition("=")
+        if not equals:
+            raise InputError(f"--units takes NAME=UNIT, such as observation.state=deg, not {pair!r}")
+        units[name] = unit
+    if not command.sources:
+        raise InputError("there is nothing to import: name folders, bags, datasets or videos")
+    cfg = ImportCfg(units, command.episodes or None, command.fps, command.fov_y_deg, command.intrinsics)
+    return import_capture(command.sources, command.out, cfg=cfg, check=check, replace=command.replace)
+
+
+def _portrait(robot: Embodiment) -> np.ndarray:
+    """Draws a robot at its home, from the front left."""
+    import mujoco
+
+    from dexloop.core import se3
+    from dexloop.core.camera import Camera
+    from dexloop.sim.parts import FixedCamera, Light, Robot
+    from dexloop.sim.render import Renderer
+    from dexloop.sim.scene import SceneCfg, compose
+
+    def scene(*cameras: FixedCamera) -> tuple[Any, Any]:
+        made = compose(Robot(robot), Light("lamp", (1.0, -1.0, 2.0)), *cameras, cfg=SceneCfg(samples=4))
+        data = mujoco.MjData(made.model)
+        for joint, value in zip(robot.joints, robot.home, strict=True):
+            data.joint(joint).qpos = value
+        mujoco.mj_forward(made.model, data)
+        return made.model, data
+
+    model, data = scene()
+    drawn = np.flatnonzero(model.geom_rbound > 0)
+    low = (data.geom_xpos[drawn] - model.geom_rbound[drawn, None]).min(axis=0)
+    high = (data.geom_xpos[drawn] + model.geom_rbound[drawn, None]).max(axis=0)
+    middle, size = 0.5 * (low + high), float(np.linalg.norm(high - low))
+    eye = middle + 1.25 * size * np.array([0.62, -0.62, 0.48])
+    camera = Camera.from_fov("portrait", 800, 600, 0.7, se3.look_at(eye, middle))
+    model, data = scene(FixedCamera(camera))
+    with Renderer(model, 800, 600) as renderer:
+        picture = renderer.rgb(data, "portrait").copy()
+        picture[renderer.segmentation(data, "portrait") < 0] = 245
+    return picture
+
+
+def _robot_json(robot: Embodiment) -> dict[str, Any]:
+    return {
+        "name": robot.name,
+        "source": robot.source,
+        "joints": list(robot.joints),
+        "arm_joints": list(robot.arm_joints),
+        "hand_joints": list(robot.hand_joints),
+        "units": list(robot.units),
+        "position_limits": robot.position_limits.tolist(),
+        "speed_limits": robot.speed_limits.tolist(),
+        "effort_limits": robot.effort_limits.tolist(),
+        "home": robot.home.tolist(),
+        "fingertips": [f.name for f in robot.fingertips],
+    }
+
+
+def _sentence(name: str) -> str:
+    from dexloop.robots.catalog import ARMS, HANDS
+
+    if name in HANDS or name in ARMS:
+        import inspect
+
+        module = inspect.getmodule((HANDS | ARMS)[name])
+        return (module.__doc__ or "").split(": ", 1)[-1].splitlines()[0] if module else ""
+    hand, at, arm = name.partition("@")
+    return f"{hand} on {arm}" if at else "from MuJoCo Menagerie"
+
+
+def _save(picture: np.ndarray, file: Path) -> None:
+    from dexloop.core.artifact import storage_errors
+    from dexloop.report.figures import png
+
+    with storage_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png(picture))
