@@ -31,3 +31,20 @@ settings.load_profile("ci" if os.environ.get("CI") else "dexloop")
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def lab_capture(tmp_path_factory: pytest.TempPathFactory):
+    """A capture of the lab with everything in it, filmed small: made once, read by many."""
+    from dexloop.capture import FreeMotion, HumanVideo, Lift, Push, Scan, capture
+    from dexloop.lab import Lab, LabCfg
+
+    lab = Lab(LabCfg(object="cube", seed=4, picture_px=(160, 120)))
+    plans = [
+        Scan(duration_s=2.0, fps=4.0),
+        FreeMotion(duration_s=1.5),
+        Push(speed_m_s=0.25),
+        Lift(hold_s=0.3),
+        HumanVideo(duration_s=1.5, fps=8.0),
+    ]
+    return capture(lab.rig(), plans, tmp_path_factory.mktemp("lab") / "capture")

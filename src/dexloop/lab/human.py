@@ -41,6 +41,8 @@ class HumanMotion:
     T_world_object: Float[np.ndarray, "n 4 4"]
     phase: tuple[str, ...]
     """One of `PHASES` for each frame."""
+    turn_rad: float
+    """How far the hand is turned about the vertical from where it comes most comfortably [rad]."""
 
     def pose(self, model: mujoco.MjModel, data: mujoco.MjData, frame: int, thing: str) -> None:
         """Puts hand and object of a composed scene into one frame.
@@ -112,7 +114,7 @@ def grasp_motion(
     lifted = T_palm @ T_palm_object
     moving = np.array([p in ("lift", "hold") for p in phase])
     T_object = np.where(moving[:, None, None], lifted, np.asarray(T_world_object)[None])
-    return HumanMotion(t, np.concatenate([palm, fingers], axis=1), T_object, phase)
+    return HumanMotion(t, np.concatenate([palm, fingers], axis=1), T_object, phase, grasp.turn_rad)
 
 
 def landmarks(motion: HumanMotion) -> Float[np.ndarray, "n 21 3"]:
@@ -129,7 +131,11 @@ def landmarks(motion: HumanMotion) -> Float[np.ndarray, "n 21 3"]:
 
 
 def film_camera(
-    width: int = 640, height: int = 480, *, target: tuple[float, float, float] = (0.0, 0.0, 0.11)
+    width: int = 640,
+    height: int = 480,
+    *,
+    target: tuple[float, float, float] = (0.0, 0.0, 0.11),
+    turn_rad: float = 0.0,
 ) -> Camera:
     """Returns a camera that sees the demonstration well: in front of the table, to the left, and somewhat above.
 
@@ -137,10 +143,11 @@ def film_camera(
         width: [px]
         height: [px]
         target: What it looks at: the object's place, a hand's breadth above the table [m].
+        turn_rad: Of the hand (`HumanMotion.turn_rad`): whoever films steps around with it [rad].
     """
     at = np.asarray(target)
-    T = se3.look_at(at + np.array(_CAMERA_FROM), at)
-    return Camera.from_fov("human", width, height, np.radians(42.0), T)
+    eye = at + se3.quat_rotate(se3.so3_exp(np.array([0.0, 0.0, turn_rad])), np.array(_CAMERA_FROM))
+    return Camera.from_fov("human", width, height, np.radians(42.0), se3.look_at(eye, at))
 
 
 _CAMERA_FROM = (-0.48, -0.48, 0.275)

@@ -70,6 +70,8 @@ class Grasp:
     T_world_palm: Float[np.ndarray, "4 4"]
     approach: Float[np.ndarray, "3"]
     """Unit vector along which the palm comes to the object."""
+    turn_rad: float
+    """How far the hand is turned about the vertical from where it comes most comfortably [rad]."""
     q_rest: Float[np.ndarray, " q"]
     q_open: Float[np.ndarray, " q"]
     q_closed: Float[np.ndarray, " q"]
@@ -83,7 +85,8 @@ def find_grasp(shape: Shape, T_world_object: Float[np.ndarray, "4 4"]) -> Grasp:
     centre = 0.5 * (low + high)
     side = bool(high[2] - low[2] >= TALL_M and min(_gap(points, a) for a in np.linspace(0.0, np.pi, 19)) >= WIDE_M)
     touch = _Touch(shape, T_world_object, float(low[2]))
-    yaw = _finger_yaw(points, _SIDE_YAW if side else _TOP_YAW)
+    wish = _SIDE_YAW if side else _TOP_YAW
+    yaw = _finger_yaw(points, wish)
     along, up = np.array([np.cos(yaw), np.sin(yaw), 0.0]), np.array([0.0, 0.0, 1.0])
     if side:
         back = np.cross(along, up)
@@ -104,7 +107,7 @@ def find_grasp(shape: Shape, T_world_object: Float[np.ndarray, "4 4"]) -> Grasp:
         q_closed = touch.close(T_world_palm, q_open)
         score = touch.score(T_world_palm, q_closed, centre, high[2] - low[2])
         if best is None or score > best[0]:
-            best = score, Grasp(T_world_palm, -back, touch.posture(f"{name} rest"), q_open, q_closed)
+            best = score, Grasp(T_world_palm, -back, yaw - wish, touch.posture(f"{name} rest"), q_open, q_closed)
     if best is None or best[0] < _WORST:
         raise InputError(
             "no grasp of this object was found: it is too large for a hand, or stands where none can reach"

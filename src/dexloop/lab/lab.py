@@ -21,6 +21,8 @@ from dexloop.robots.catalog import load
 from dexloop.vision.board import Board
 
 BOARD = Board()
+BOARD_AT = (0.1, 0.24)
+"""Where on the mat: far enough from the robot, near enough to the fixed camera [m]."""
 CAMERA_FPS = 30.0
 CAMERA_PLACE = (np.array([0.42, -0.52, 0.42]), np.array([0.02, 0.0, 0.06]))
 """Where the fixed camera stands and what it looks at [m]."""
@@ -44,7 +46,7 @@ class Lab:
         self._embodiment = load(cfg.robot)
         if not self._embodiment.arm_joints:
             raise InputError(f"robot {cfg.robot!r} cannot reach the object: put it on an arm, as in {cfg.robot}@wrist")
-        self._mat = mat_texture(BOARD)
+        self._mat = mat_texture(BOARD, board_at=BOARD_AT)
 
     def rig(self) -> LabRig:
         """Returns the bench as the engine sees it, anew: the object is back in its place."""

@@ -13,6 +13,7 @@ from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.capture import VideoInfo
 from dexloop.lab.bench import Bench, sensor_noise, surroundings
+from dexloop.lab.human import HumanHand, HumanMotion, film_camera, grasp_motion
 from dexloop.lab.objects import LabObject
 from dexloop.lab.prints import Mat
 from dexloop.lab.truth import Truth
@@ -79,18 +80,19 @@ class LabOperator:
 
     def demonstrate(self, *, duration_s: float, fps: float) -> tuple[VideoInfo, Iterator[Frames]]:
         """Films a hand that reaches for the object, grasps and lifts it, with the phone on a stand."""
-        from dexloop.lab.human import film_camera
-
-        camera = replace(film_camera(self._phone.width, self._phone.height), name="phone")
-        return VideoInfo("phone", camera, "phone", fps), self._film_demonstration(camera, duration_s, fps)
-
-    def _film_demonstration(self, camera: Camera, duration_s: float, fps: float) -> Iterator[Frames]:
-        from dexloop.lab.human import HumanHand, grasp_motion
-
-        rng = np.random.default_rng([24, self._seed])
         motion = grasp_motion(
             self._thing.shape, self._truth.T_world_object, duration_s=duration_s, fps=fps, seed=self._seed
         )
+        # The phone is set up by eye, to the nearest centimetre; where it stands was measured afterwards.
+        x, y, z = (round(float(v), 2) for v in self._truth.T_world_object[:3, 3])
+        camera = film_camera(
+            self._phone.width, self._phone.height, target=(x, y, z + 0.06), turn_rad=round(motion.turn_rad, 1)
+        )
+        camera = replace(camera, name="phone")
+        return VideoInfo("phone", camera, "phone", fps), self._film_demonstration(camera, motion)
+
+    def _film_demonstration(self, camera: Camera, motion: HumanMotion) -> Iterator[Frames]:
+        rng = np.random.default_rng([24, self._seed])
         parts = [*self._surroundings(), HumanHand(), FixedCamera(camera)]
         scene = compose(*parts, cfg=self._cfg)
         data = mujoco.MjData(scene.model)

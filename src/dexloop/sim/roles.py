@@ -151,7 +151,7 @@ def _names(model: mujoco.MjModel, geom: int) -> tuple[str, str]:
 
 def _is_free(model: mujoco.MjModel, body: int) -> bool:
     first = model.body_jntadr[body]
-    return first >= 0 and model.jnt_type[first] == mujoco.mjtJoint.mjJNT_FREE
+    return bool(first >= 0 and model.jnt_type[first] == mujoco.mjtJoint.mjJNT_FREE)
 
 
 def _driven_joints(model: mujoco.MjModel) -> tuple[int, ...]:

@@ -1,0 +1,287 @@
+"""The lab is what it says it is, and keeps its truth to itself."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from dexloop.core import se3
+from dexloop.core.errors import HaltError, InputError, UnknownName
+from dexloop.lab import Lab, LabCfg
+from dexloop.lab.objects import OBJECTS, make
+from dexloop.lab.rig import RATE_HZ
+from dexloop.lab.truth import draw
+from dexloop.rig.protocol import Operator, Rig
+
+QUIET = {"video": False, "tracker": True}
+
+
+@pytest.fixture
+def rig():
+    rig = Lab(LabCfg(object="cube", seed=1, **QUIET)).rig()
+    rig.connect()
+    yield rig
+    rig.disconnect()
+
+
+def numbers(value) -> list[float]:
+    """All numbers in nested JSON values and arrays."""
+    if isinstance(value, dict):
+        return [n for v in value.values() for n in numbers(v)]
+    if isinstance(value, list | tuple):
+        return [n for v in value for n in numbers(v)]
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64).ravel().tolist()
+    return [float(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def secrets(truth) -> np.ndarray:
+    """The truth's numbers that are not plain 0 or 1, as a pose has."""
+    found = np.array(numbers(truth.to_json()))
+    return found[~np.isclose(found, 0.0) & ~np.isclose(np.abs(found), 1.0)]
+
+
+def test_the_seed_draws_inside_the_promised_ranges():
+    drawn = [draw(make(name), seed) for name in OBJECTS for seed in range(40)]
+    nominal = [make(name).mass_kg for name in OBJECTS for _ in range(40)]
+    ratio = np.array([t.mass_kg for t in drawn]) / nominal
+    assert 0.6 <= ratio.min() < 0.7
+    assert 1.3 < ratio.max() <= 1.4
+    for values, low, high in [
+        ([t.table_friction for t in drawn], 0.15, 0.9),
+        ([t.finger_friction for t in drawn], 0.15, 0.9),
+        ([t.actuator_gain for t in drawn], 0.8, 1.2),
+        ([t.effort_scale for t in drawn], 0.97, 1.03),
+        ([t.delay_s for t in drawn], 0.0, 0.04),
+        ([t.clock_offset_s for t in drawn], -0.05, 0.05),
+    ]:
+        span = high - low
+        assert low <= min(values) < low + 0.1 * span
+        assert high - 0.1 * span < max(values) <= high
+
+
+def test_a_seed_is_a_lab_and_another_seed_is_another():
+    a, b, c = (Lab(LabCfg(seed=s)).truth().to_json() for s in (3, 3, 4))
+    assert a == b
+    assert a["mass_kg"] != c["mass_kg"]
+
+
+def test_true_bodies_are_possible():
+    for name in OBJECTS:
+        for seed in range(10):
+            principal = np.linalg.eigvalsh(draw(make(name), seed).inertia)
+            assert principal[0] > 0
+            assert principal[0] + principal[1] > principal[2]
+
+
+def test_the_rig_is_a_rig_with_an_operator(rig):
+    assert isinstance(rig, Rig)
+    assert isinstance(rig.operator, Operator)
+
+
+def test_features_are_readable_while_disconnected():
+    features = Lab(LabCfg(object="cube")).rig().features
+    assert {s.name for s in features.streams} == {
+        "joint_position", "joint_velocity", "joint_effort", "joint_command", "touch", "object_pose",
+    }  # fmt: skip
+    assert [v.name for v in features.videos] == ["front"]
+
+
+def test_nothing_public_of_the_rig_holds_the_truth():
+    lab = Lab(LabCfg(object="meat_can", seed=8))
+    rig = lab.rig()
+    hidden = secrets(lab.truth())
+    public = [getattr(rig, name) for name in dir(rig) if not name.startswith("_")]
+    told = [n for value in public if not callable(value) for n in numbers(_plain(value))]
+    assert told
+    assert not np.isclose(np.array(told)[:, None], hidden[None], rtol=1e-6, atol=0).any()
+    assert not any("truth" in name.lower() for name in dir(rig))
+    operator = [name for name in dir(rig.operator) if not name.startswith("_")]
+    assert set(operator) == {"scan", "demonstrate", "place_object"}
+
+
+def _plain(value):
+    """Frozen dataclasses as nested plain values."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {k: _plain(getattr(value, k)) for k in value.__dataclass_fields__}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def test_a_capture_holds_no_number_of_the_truth(lab_capture):
+    hidden = secrets(Lab.of(lab_capture).truth())
+    assert len(hidden) > 40
+    told = numbers(json.loads((lab_capture.path / "artifact.json").read_text()))
+    for file in lab_capture.path.rglob("*.npz"):
+        with np.load(file) as arrays:
+            told += [n for name in arrays.files for n in numbers(arrays[name])]
+    told = np.unique(np.array(told))
+    assert len(told) > 10_000
+    near = np.clip(np.searchsorted(told, hidden), 1, len(told) - 1)
+    distance = np.minimum(np.abs(told[near] - hidden), np.abs(told[near - 1] - hidden)) / np.abs(hidden)
+    # Measured values lie densely, so one may come near by chance; none may be the number itself.
+    assert distance.min() > 1e-12
+    texts = [f.read_text() for f in lab_capture.path.rglob("*.json")]
+    assert not any(f"{value:.6g}" in text for value in hidden for text in texts if abs(value) > 1e-3)
+
+
+def test_a_capture_is_of_plain_files(lab_capture):
+    for file in lab_capture.path.rglob("*"):
+        if file.suffix == ".npz":
+            with zipfile.ZipFile(file) as archive:
+                assert all(name.endswith(".npy") for name in archive.namelist())
+        elif file.is_file():
+            assert file.suffix in (".json", ".mp4")
+
+
+def test_sensors_are_as_noisy_as_the_truth_says(rig):
+    truth = Lab(LabCfg(object="cube", seed=1)).truth()
+    rig.sleep(1.0)
+    rig.observe()
+    rig.sleep(2.0)
+    seen = rig.observe().samples
+    position = np.diff(seen["joint_position"].value, axis=0).std() / np.sqrt(2)
+    assert position == pytest.approx(truth.encoder_noise, rel=0.1)
+    pose = np.diff(seen["object_pose"].value[:, :3], axis=0).std() / np.sqrt(2)
+    assert pose == pytest.approx(truth.tracker_noise[0], rel=0.2)
+    limits = np.array([b for _, b in rig.features.streams[2].limits])
+    effort = (np.diff(seen["joint_effort"].value, axis=0).std(axis=0) / np.sqrt(2) / limits).mean()
+    assert effort == pytest.approx(truth.effort_noise, rel=0.15)
+
+
+def test_the_effort_sensor_has_its_scale(rig):
+    truth = Lab(LabCfg(object="cube", seed=1)).truth()
+    rig.sleep(1.0)
+    rig.observe()
+    true = []
+    for _ in range(250):
+        rig.sleep(1 / RATE_HZ)
+        true.append(rig._bench.data.qfrc_actuator[rig._bench._dofs[2]])  # the wrist's z carries the hand
+    told = rig.observe().samples["joint_effort"].value[:, 2]
+    assert told.mean() / np.mean(true) == pytest.approx(truth.effort_scale, abs=0.01)
+    assert abs(np.mean(true)) > 3.0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_the_delay_and_the_clock_are_as_the_truth_says(seed):
+    lab = Lab(LabCfg(object="cube", seed=seed, **QUIET))
+    rig = lab.rig()
+    rig.connect()
+    rig.sleep(0.2)
+    rig.observe()
+    home = np.array(rig.features.command.home)
+    sent = rig.now()
+    rig.send(home + np.eye(len(home))[0] * 0.02)
+    rig.sleep(0.3)
+    seen = rig.observe().samples
+    effort = seen["joint_effort"].value[:, 0]
+    at = seen["joint_effort"].t[np.argmax(np.abs(effort) > 20.0)]
+    assert at - sent == pytest.approx(lab.truth().delay_s, abs=2 / RATE_HZ)
+    offset = seen["object_pose"].t - np.round(seen["object_pose"].t - lab.truth().clock_offset_s, 3)
+    np.testing.assert_allclose(offset, lab.truth().clock_offset_s, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cube", "meat_can"])
+def test_the_object_coasts_as_coulomb_says(name):
+    lab = Lab(LabCfg(object=name, seed=6, **QUIET))
+    rig = lab.rig()
+    bench, truth, speed = rig._bench, lab.truth(), 0.5
+    bench.data.qvel[bench._twist] = speed
+    before = bench.data.qpos[bench._pose]
+    bench.advance(1.5)
+    way = bench.data.qpos[bench._pose] - before
+    # Between all-sliding and all-sticking friction; the slow end of the slide is the stickier.
+    slides = speed**2 / (2 * truth.table_friction * 9.81)
+    assert 0.9 * slides / truth.stiction < way < 1.05 * slides
+
+
+def test_the_object_weighs_what_the_truth_says(rig):
+    truth = Lab(LabCfg(object="cube", seed=1)).truth()
+    body = rig._bench.model.body("cube")
+    assert body.mass == pytest.approx(truth.mass_kg)
+    np.testing.assert_allclose(body.ipos, truth.com)
+
+
+def test_a_stopped_robot_stays_stopped_until_someone_connects_again(rig):
+    home = np.array(rig.features.command.home)
+    rig.sleep(0.1)
+    rig.stop()
+    with pytest.raises(HaltError, match="was stopped"):
+        rig.send(home)
+    rig.sleep(0.5)
+    moved = np.ptp(rig.observe().samples["joint_position"].value[-100:], axis=0)
+    assert moved.max() < 0.01
+    rig.connect()
+    rig.send(home)
+
+
+def test_a_command_that_is_no_number_stops_the_robot(rig):
+    home = np.array(rig.features.command.home)
+    with pytest.raises(HaltError, match="not finite"):
+        rig.send(home * np.nan)
+    with pytest.raises(HaltError, match="was stopped"):
+        rig.send(home)
+
+
+def test_commands_are_held_inside_the_limits_and_motors_at_their_torque(rig):
+    command = rig.features.command
+    rig.send(np.array(command.home) + 100.0)
+    rig.sleep(1.0)
+    seen = rig.observe().samples
+    upper = np.array(command.position_limits)[:, 1]
+    np.testing.assert_allclose(seen["joint_command"].value[-1], upper)
+    assert (np.abs(seen["joint_effort"].value) <= np.array(command.effort_limits) * (1 + 1e-9)).all()
+
+
+def test_wrong_calls():
+    rig = Lab(LabCfg(**QUIET)).rig()
+    with pytest.raises(InputError, match="not connected"):
+        rig.observe()
+    rig.connect()
+    with pytest.raises(InputError, match="22 joint positions"):
+        rig.send(np.zeros(3))
+    with pytest.raises(UnknownName, match="there is light_bulb, cube"):
+        Lab(LabCfg(object="teapot"))
+    with pytest.raises(InputError, match="dex16@wrist"):
+        Lab(LabCfg(robot="dex16"))
+
+
+def test_the_camera_sees_the_board_about_where_it_was_calibrated():
+    from dexloop.vision.board import Board
+
+    lab = Lab(LabCfg(object="cube", seed=2))
+    rig = lab.rig()
+    rig.connect()
+    rig.sleep(0.05)
+    picture = rig.observe().frames["front"].image[-1]
+    rig.disconnect()
+    camera = rig.features.videos[0].camera
+    view = Board.from_json(rig.features.scene["board"]).detect(picture, camera)
+    assert view is not None
+    expected = se3.inverse(camera.T_world_camera) @ np.array(rig.features.scene["T_world_board"])
+    error = se3.log(se3.inverse(expected) @ view.T_camera_board)
+    assert 1e-5 < np.linalg.norm(error[:3]) < 0.02, "off by the calibration's error, and by no more"
+
+
+def test_the_operator_puts_the_object_back(rig):
+    start = rig._bench.data.qpos[rig._bench._pose : rig._bench._pose + 3].copy()
+    rig._bench.data.qpos[rig._bench._pose] += 0.1
+    before = rig.now()
+    rig.operator.place_object()
+    rig.sleep(0.1)
+    back = rig._bench.data.qpos[rig._bench._pose : rig._bench._pose + 3]
+    np.testing.assert_allclose(back, start, atol=0.003)
+    assert rig.now() == pytest.approx(before + 0.1)
+
+
+def test_a_scan_goes_around_and_sees_the_object(lab_capture):
+    from dexloop.vision.video import read_video
+
+    scan = lab_capture.recording("scan")
+    frames = read_video(scan.video("phone").path)
+    assert len(frames) == 8
+    assert scan.videos["phone"].camera.T_world_camera is None, "nobody knows where a hand-held camera is"
+    differences = [np.abs(a.astype(int) - b).mean() for a, b in zip(frames[:-1], frames[1:], strict=True)]
+    assert min(differences) > 5.0
