@@ -23,7 +23,14 @@ from dexloop.rig.recorder import open_capture
 PLANS = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.08), Push(speed_m_s=0.35, distance_m=0.08))
 
 
-def demo(out: Path, *, object_name: str, seed: int, progress: Callable[[str, float], None]) -> dict[str, Any]:
+def demo(
+    out: Path,
+    *,
+    object_name: str,
+    seed: int,
+    progress: Callable[[str, float], None],
+    nice: bool = True,
+) -> dict[str, Any]:
     """Runs the stages into a run's folder and returns a summary.
 
     Args:
@@ -31,18 +38,19 @@ def demo(out: Path, *, object_name: str, seed: int, progress: Callable[[str, flo
         object_name: One of the lab's objects.
         seed: Of the lab's hidden truth.
         progress: Told what is going on.
+        nice: Draw shadows and smooth edges, which takes most of the time.
     """
     run = Run.create(out, seed=seed, options={"object": object_name})
 
     def record(path: Path) -> Capture:
-        lab = Lab(LabCfg(object=object_name, seed=seed, nice=True))
+        lab = Lab(LabCfg(object=object_name, seed=seed, nice=nice))
         # What an earlier, killed demo left half recorded is no part of this one.
         shutil.rmtree(path.with_name(path.name + ".recording"), ignore_errors=True)
         return capture(lab.rig(), PLANS, path, progress=progress)
 
     run.ensure("capture", record)
     recorded = open_capture(run.stage_path("capture"))
-    push = recorded.recording("push_2")
+    push = list(recorded.recordings.values())[-1]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
     with storage_errors(out):
@@ -54,7 +62,7 @@ def demo(out: Path, *, object_name: str, seed: int, progress: Callable[[str, flo
     return {
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
-        "the fast push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
+        "the last push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
         "status": str(recorded.status),
         "capture": str(recorded.path),
         "picture": str(picture),

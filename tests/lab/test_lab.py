@@ -156,7 +156,7 @@ def test_the_effort_sensor_has_its_scale(rig):
     rig.sleep(1.0)
     rig.observe()
     true = []
-    for _ in range(250):
+    for _ in range(2000):
         rig.sleep(1 / RATE_HZ)
         true.append(rig._bench.data.qfrc_actuator[rig._bench._dofs[2]])  # the wrist's z carries the hand
     told = rig.observe().samples["joint_effort"].value[:, 2]

@@ -224,7 +224,7 @@ class Robot:
 
 SOFT_ONSET = (0.0, 0.95, 0.0003, 0.5, 2.0)
 """Impedance of contacts (MuJoCo's solimp): none at first touch, full within 0.3 mm. With MuJoCo's own 0.9 at first
-touch a pushed object rocks and its few contacts chatter on and off, and forces measure the chatter instead of friction."""
+touch a pushed object rocks, its few contacts chatter on and off, and forces measure the chatter instead of friction."""
 PIXEL_M = 1e-6
 """Pixel pitch given to MuJoCo's sensors [m]; it cancels out."""
 CV_TO_GL = np.diag([1.0, -1.0, -1.0, 1.0])

@@ -1,0 +1,211 @@
+"""The command line, as a person or a script would use it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dexloop import cli
+
+
+def run(capsys, *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(args)
+    out = capsys.readouterr()
+    return ended.value.code or 0, out.out, out.err
+
+
+def run_json(capsys, *args: str) -> tuple[int, dict]:
+    code, out, _ = run(capsys, *args, "--json")
+    return code, json.loads(out)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["capture", "--help"], ["capture", "push", "--help"], ["lab", "--help"]])
+def test_help_explains(capsys, words):
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert "usage: dexloop" in out
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom dexloop import cli\n"
+        "try:\n    cli.main(['capture', 'push', '--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'mujoco', 'scipy', 'av', 'cv2', 'pyarrow', 'mink', 'ompl', 'trimesh', 'matplotlib', 'mediapipe'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_completion_can_be_printed():
+    done = subprocess.run(
+        [sys.executable, "-m", "dexloop.cli", "--tyro-print-completion", "bash"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "capture" in done.stdout
+
+
+def test_robots_lists_and_describes(capsys, tmp_path):
+    code, listed = run_json(capsys, "robots")
+    assert code == 0
+    assert {"dex16", "gripper", "arm7", "dex16@arm7"} <= set(listed["robots"])
+    picture = tmp_path / "robot.png"
+    code, robot = run_json(capsys, "robots", "dex16@wrist", "--picture", str(picture))
+    assert code == 0
+    assert len(robot["joints"]) == 22
+    assert robot["findings"] == []
+    seen = np.asarray(Image.open(picture))
+    assert (seen.min(axis=-1) < 200).mean() > 0.03, "there is a robot in the picture"
+    assert "fingertips: index" in run(capsys, "robots", "dex16")[1]
+
+
+def test_an_unknown_robot_is_one_line_that_lists_the_choices(capsys):
+    code, out, err = run(capsys, "robots", "dex17")
+    assert code == 2
+    assert out == ""
+    assert "did you mean 'dex16'" in err
+    assert "Traceback" not in err
+    code, told = run_json(capsys, "robots", "dex17")
+    assert (code, told["kind"]) == (2, "UnknownName")
+
+
+def test_lab_describes_itself_and_hides_its_truth(capsys, tmp_path):
+    picture = tmp_path / "lab.png"
+    code, lab = run_json(capsys, "lab", "--object", "spread_jar", "--seed", "3", "--picture", str(picture))
+    assert code == 0
+    assert len(lab["objects"]) == 8
+    assert "truth" not in lab
+    assert Image.open(picture).size == (640, 480)
+    code, lab = run_json(capsys, "lab", "--object", "spread_jar", "--seed", "3", "--truth")
+    assert 0.6 * 0.414 <= lab["truth"]["mass_kg"] <= 1.4 * 0.414
+    assert "meat_can" in run(capsys, "lab")[1]
+
+
+def test_capture_push_and_show(capsys, tmp_path):
+    out = tmp_path / "push"
+    words = [
+        "capture",
+        "push",
+        "--out",
+        str(out),
+        "--no-video",
+        "--speed-m-s",
+        "0.3",
+        "--object",
+        "cube",
+        "--repeat",
+        "2",
+    ]
+    code, made = run_json(capsys, *words)
+    assert code == 0
+    assert [r["name"] for r in made["recordings"]] == ["push_1", "push_2"]
+    assert made["recordings"][0]["plan"]["speed_m_s"] == 0.3
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "exists already" in err
+    code, text, _ = run(capsys, "capture", "show", str(out), "--picture", str(tmp_path / "push.png"))
+    assert code == 0
+    assert "push_1" in text
+    assert (tmp_path / "push.png").stat().st_size > 10_000
+
+
+def test_capture_from_a_rig_of_ones_own(capsys, tmp_path, monkeypatch):
+    (tmp_path / "bench.py").write_text(
+        "from dexloop.lab import Lab, LabCfg\ndef rig():\n    return Lab(LabCfg(object='cube', video=False)).rig()\n"
+        "def broken():\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, made = run_json(
+        capsys, "capture", "free-motion", "--rig", "bench:rig", "--duration-s", "1", "--out", str(tmp_path / "c")
+    )
+    assert code == 0
+    assert made["recordings"][0]["name"] == "free_motion"
+    for rig, words in (("bench:none", "none"), ("bench:broken", "lacks methods"), ("nothing", "MODULE:FUNCTION")):
+        code, _, err = run(capsys, "capture", "push", "--rig", rig, "--out", str(tmp_path / "d"))
+        assert code == 2
+        assert words in err
+
+
+def test_capture_import(capsys, tmp_path):
+    source = tmp_path / "mine"
+    source.mkdir()
+    (source / "capture.toml").write_text(
+        '[streams.pose]\nkind = "pose"\nfile = "pose.csv"\nclock = "camera"\nabout = "object"\n'
+    )
+    rows = "\n".join(f"{k / 50},{k * 1e-3},0,0.02,1,0,0,0" for k in range(60))
+    (source / "pose.csv").write_text(f"t,x,y,z,qw,qx,qy,qz\n{rows}\n")
+    code, made = run_json(capsys, "capture", "import", str(source), "--out", str(tmp_path / "c"))
+    assert code == 0, made
+    assert made["recordings"][0]["streams"][0]["name"] == "pose"
+    code, _, err = run(capsys, "capture", "import", str(tmp_path / "absent"), "--out", str(tmp_path / "d"))
+    assert code == 2
+    assert "absent" in err
+    code, _, err = run(capsys, "capture", "import", "--out", str(tmp_path / "d"))
+    assert code == 2
+    assert "nothing to import" in err
+    code, _, err = run(capsys, "capture", "import", str(source), "--units", "deg", "--out", str(tmp_path / "d"))
+    assert code == 2
+    assert "NAME=UNIT" in err
+
+
+def test_a_failed_recording_has_its_own_exit_code(capsys, tmp_path, monkeypatch):
+    """The object is not where the rig says: the push misses it, and the capture says so."""
+    from dexloop.lab.lab import Lab
+
+    public = Lab._public
+    elsewhere = np.eye(4)
+    elsewhere[:3, 3] = [0.1, -0.2, 0.03]
+    monkeypatch.setattr(Lab, "_public", lambda self: {**public(self), "T_world_object_rough": elsewhere.tolist()})
+    code, made = run_json(capsys, "capture", "push", "--no-video", "--out", str(tmp_path / "c"))
+    assert code == 3
+    assert made["status"]["code"] == "motionless"
+
+
+def test_replaying_a_diverged_world(capsys, tmp_path):
+    from dexloop.sim.world import World
+    from tests.sim.scenes import push_control, push_scene
+
+    world = World(push_scene(), 1, dumps=tmp_path)
+    world.engine.field("qvel")[0] = 1e13
+    dump = world.rollout(push_control(20)).dumps[0]
+    code, told = run_json(capsys, "replay-dump", str(dump))
+    assert (code, told["again"]) == (0, True)
+
+
+def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
+    from dexloop import demo
+    from dexloop.capture.plans import Push
+
+    monkeypatch.setattr(demo, "PLANS", (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2),))
+    told: list[str] = []
+    out = tmp_path / "demo"
+    summary = demo.demo(out, object_name="cube", seed=2, progress=lambda text, _: told.append(text), nice=False)
+    assert summary["status"].startswith("ok")
+    for name in ("push.png", "push.mp4", "report.html", "1_capture/artifact.json"):
+        assert (out / name).stat().st_size > 5_000
+    assert "push" in told
+    told.clear()
+    demo.demo(out, object_name="cube", seed=2, progress=lambda text, _: told.append(text), nice=False)
+    assert told.count("push") == 0, "what is done is not done again"
+
+
+def test_ctrl_c_is_one_line(tmp_path):
+    program = (
+        "import sys\nfrom dexloop import cli\nimport dexloop.show\n"
+        "def stop(*a, **k): raise KeyboardInterrupt\ndexloop.show.robots = stop\ncli.main(['robots'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={**os.environ}, cwd=tmp_path
+    )
+    assert done.returncode == 130
+    assert "stopped by the user" in done.stderr
+    assert "Traceback" not in done.stderr
