@@ -62,7 +62,8 @@ def test_robots_lists_and_describes(capsys, tmp_path):
     assert code == 0
     assert len(robot["joints"]) == 22
     assert robot["findings"] == []
-    seen = np.asarray(Image.open(picture))
+    with Image.open(picture) as image:
+        seen = np.asarray(image)
     assert (seen.min(axis=-1) < 200).mean() > 0.03, "there is a robot in the picture"
     assert "fingertips: index" in run(capsys, "robots", "dex16")[1]
 
@@ -83,7 +84,8 @@ def test_lab_describes_itself_and_hides_its_truth(capsys, tmp_path):
     assert code == 0
     assert len(lab["objects"]) == 8
     assert "truth" not in lab
-    assert Image.open(picture).size == (640, 480)
+    with Image.open(picture) as image:
+        assert image.size == (640, 480)
     code, lab = run_json(capsys, "lab", "--object", "spread_jar", "--seed", "3", "--truth")
     assert 0.6 * 0.414 <= lab["truth"]["mass_kg"] <= 1.4 * 0.414
     assert "meat_can" in run(capsys, "lab")[1]

@@ -36,6 +36,7 @@ LIBRARIES: dict[str, str] = {
     "pyarrow": "pyarrow",
     "PIL": "pillow",
     "trimesh": "trimesh",
+    "matplotlib": "matplotlib",
     "mink": "mink",
     "ompl": "ompl",
     "mediapipe": "mediapipe",

@@ -1,5 +1,6 @@
 """The lab is what it says it is, and keeps its truth to itself."""
 
+import itertools
 import json
 import zipfile
 
@@ -283,5 +284,26 @@ def test_a_scan_goes_around_and_sees_the_object(lab_capture):
     frames = read_video(scan.video("phone").path)
     assert len(frames) == 8
     assert scan.videos["phone"].camera.T_world_camera is None, "nobody knows where a hand-held camera is"
-    differences = [np.abs(a.astype(int) - b).mean() for a, b in zip(frames[:-1], frames[1:], strict=True)]
+    differences = [np.abs(a.astype(int) - b).mean() for a, b in itertools.pairwise(frames)]
     assert min(differences) > 5.0
+
+
+def test_the_demonstrators_truth_is_where_the_film_shows_the_hand():
+    """Skin is where the truth's landmarks project, and nowhere near in a frame of another moment."""
+    from dexloop.lab.human import landmarks
+
+    lab = Lab(LabCfg(object="cube", seed=3))
+    info, frames = lab.rig().operator.demonstrate(duration_s=2.0, fps=6.0)
+    pictures = [f.image[0].astype(int) for f in frames]
+    points = landmarks(lab.demonstration(duration_s=2.0, fps=6.0))
+
+    def skin(k: int, picture: np.ndarray) -> float:
+        uv = np.rint(info.camera.project_world(points[k])).astype(int)
+        inside = (uv >= 0).all(axis=1) & (uv < [info.camera.width, info.camera.height]).all(axis=1)
+        rgb = picture[uv[inside, 1], uv[inside, 0]]
+        return float(np.mean((rgb[:, 0] > rgb[:, 1] + 12) & (rgb[:, 1] > rgb[:, 2]) & (rgb[:, 0] > 90)))
+
+    right = np.mean([skin(k, p) for k, p in enumerate(pictures)])
+    wrong = np.mean([skin(k, pictures[-1]) for k in range(6)])
+    assert right > 0.8
+    assert wrong < right - 0.2

@@ -106,8 +106,8 @@ def test_contact_stiffness_is_the_one_it_had_until_it_is_changed():
     assert z < nominal["object.pose"][0, 0, 2] - 1e-4, "a soft table lets the box sink"
 
 
-def test_camera_pose_and_focal_length_move_the_picture():
-    world = World(push_scene(), 2, parameters=["camera.pose", "camera.focal"])
+def test_camera_pose_and_intrinsics_are_the_written_ones():
+    world = World(push_scene(), 2, parameters=["camera.pose", "camera.intrinsics"])
     world.set({"camera.pose": np.array([[0, 0, 0, 0, 0, 0], [0.01, 0, 0, 0, 0.02, 0]])})
     from dexloop.core import se3
     from dexloop.sim.render import camera_of
@@ -116,9 +116,9 @@ def test_camera_pose_and_focal_length_move_the_picture():
     moved = camera_of(*world.snapshot(1), "cam")
     expected = CAMERA.T_world_camera @ se3.exp(np.array([0.01, 0, 0, 0, 0.02, 0]))
     np.testing.assert_allclose(moved.T_world_camera, expected, atol=1e-9)
-    world.set({"camera.focal": np.array([300.0, 310.0])})
+    world.set({"camera.intrinsics": np.array([300.0, 310.0, 150.0, 130.0])})
     again = camera_of(*world.snapshot(0), "cam")
-    assert (again.fx, again.fy) == pytest.approx((300.0, 310.0), rel=1e-5)
+    assert (again.fx, again.fy, again.cx, again.cy) == pytest.approx((300.0, 310.0, 150.0, 130.0), rel=1e-5)
 
 
 def test_names_that_match_nothing_list_the_choices():

@@ -43,6 +43,15 @@ def test_a_sliding_box_stops_where_coulomb_says():
     np.testing.assert_allclose(y, speed**2 / (2 * mu * 9.81), rtol=0.02)
 
 
+def test_stepping_equals_rolling_out():
+    control = push_control(40)
+    whole = World(push_scene(), 2).rollout(np.repeat(control, 5, axis=0))["qpos"]
+    world = World(push_scene(), 2)
+    for k, u in enumerate(control):
+        now = world.step(u, steps=5)["qpos"]
+        np.testing.assert_array_equal(now, whole[:, 5 * k + 4])
+
+
 def test_state_can_be_put_back():
     world = World(push_scene(), 2)
     world.rollout(push_control(50))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.robots.collision import Collisions
-from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.embodiment import Embodiment, Fingertip
 from dexloop.robots.kinematics import Kinematics, solve_ik
 
 _TRIES = 400
@@ -98,8 +98,14 @@ def _closed(robot: Embodiment, q: np.ndarray, hand: list[int]) -> np.ndarray:
 
 
 def pinch_sites(robot: Embodiment) -> tuple[str, str]:
-    """Returns the fingertips that pinch: a middle finger (or a jaw) and the thumb (or the other jaw)."""
-    return robot.fingertips[0 if len(robot.fingertips) < 3 else 1].site, robot.fingertips[-1].site
+    """Returns the sites of the fingertips that pinch: a middle finger (or a jaw) and the thumb (or the other jaw)."""
+    finger, thumb = _pinching(robot)
+    return finger.site, thumb.site
+
+
+def _pinching(robot: Embodiment) -> tuple[Fingertip, Fingertip]:
+    tips = robot.fingertips
+    return tips[min(1, len(tips) - 2)], tips[len(tips) - 1]
 
 
 def pinches(robot: Embodiment, width_m: float) -> Iterator[Float[np.ndarray, " n"]]:
@@ -110,7 +116,7 @@ def pinches(robot: Embodiment, width_m: float) -> Iterator[Float[np.ndarray, " n
     Raises:
         InputError: They do not open that wide.
     """
-    names = [robot.fingertips[0 if len(robot.fingertips) < 3 else 1].name, robot.fingertips[-1].name]
+    names = [tip.name for tip in _pinching(robot)]
     fingers = finger_joints(robot)
     rng = np.random.default_rng(1)
     (qa, pa, na), (qb, pb, nb) = (_sampled(robot, name, fingers[name], rng) for name in names)

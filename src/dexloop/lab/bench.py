@@ -204,8 +204,8 @@ def surroundings(thing: LabObject, truth: Truth, mat: Mat) -> list[Part]:
         Light(
             f"lamp{k}",
             (float(x), float(y), float(z)),
-            diffuse=(float(b),) * 3,
-            specular=(0.1,) * 3,
+            diffuse=(float(b), float(b), float(b)),
+            specular=(0.1, 0.1, 0.1),
             casts_shadow=k == 0,
         )
         for k, (x, y, z, b) in enumerate(truth.lamps)

@@ -12,6 +12,7 @@ from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.lab.bench import Bench
 from dexloop.lab.cfg import LabCfg
+from dexloop.lab.human import HumanMotion, grasp_motion
 from dexloop.lab.objects import make
 from dexloop.lab.operator import LabOperator
 from dexloop.lab.prints import mat_texture
@@ -79,6 +80,11 @@ class Lab:
     def truth(self) -> Truth:
         """Returns what a scorer compares with. Nothing that measures or learns may call this."""
         return self._truth
+
+    def demonstration(self, *, duration_s: float, fps: float) -> HumanMotion:
+        """Returns how the hand in `HumanVideo` really moved, joint by joint: truth as well, for scoring only."""
+        T = self._truth.T_world_object
+        return grasp_motion(self.object.shape, T, duration_s=duration_s, fps=fps, seed=self.cfg.seed)
 
     @staticmethod
     def of(capture: Capture) -> Lab:

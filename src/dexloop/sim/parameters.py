@@ -83,6 +83,10 @@ def parameter(model: mujoco.MjModel, roles: Roles, name: str) -> Parameter:
         unit, bounds = _joint_unit(model, selection, quantity)
     if quantity.name == "delay":
         bounds = (0.0, _longest_delay(model, selection, name))
+    if quantity.name == "intrinsics" and not model.cam_sensorsize[selection.cameras[0]].any():
+        raise NoEffect(
+            f"{name} has no effect: the camera has a field of view only; give it focal length and sensor size"
+        )
     _refuse_if_nothing_to_scale(model, selection, quantity, name)
     return Parameter(name, selection, quantity, unit, bounds, quantity.read(model, selection))
 

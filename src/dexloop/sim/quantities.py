@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.core import se3
-from dexloop.sim.parts import PIXEL_M
 from dexloop.sim.roles import Selection
 from dexloop.sim.transforms import Identity, Log, LogCholesky, Transform, inertia_matrix, inertia_vector
 
@@ -166,12 +165,29 @@ def _camera_pose_write(expand: Expand, model: mujoco.MjModel, s: Selection, valu
     expand("cam_pos")[:, camera], expand("cam_quat")[:, camera] = moved[:, :3], moved[:, 3:]
 
 
-def _focal_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
-    return model.cam_intrinsic[s.cameras[0], :2].astype(np.float64) / PIXEL_M
+def _intrinsics_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return to_pixels(model, s.cameras[0])
 
 
-def _focal_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
-    expand("cam_intrinsic")[:, s.cameras[0], :2] = value * PIXEL_M
+def _intrinsics_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    camera = s.cameras[0]
+    width, height = model.cam_resolution[camera]
+    pitch = model.cam_sensorsize[camera].astype(np.float64) / (width, height)
+    centre = 0.5 * np.array([width - 1, height - 1]) - value[:, 2:]
+    expand("cam_intrinsic")[:, camera] = np.concatenate([value[:, :2], centre], axis=1) * np.tile(pitch, 2)
+
+
+def to_pixels(model: mujoco.MjModel, camera: int) -> Float[Array, " 4"]:
+    """Returns fx, fy, cx, cy [px] of a camera in a model, in the OpenCV convention."""
+    width, height = (int(v) for v in model.cam_resolution[camera])
+    centre = 0.5 * np.array([width - 1, height - 1])
+    if not model.cam_sensorsize[camera].any():  # a camera that knows only its field of view
+        f = 0.5 * height / np.tan(0.5 * np.deg2rad(model.cam_fovy[camera]))
+        return np.array([f, f, *centre])
+    pitch = model.cam_sensorsize[camera].astype(np.float64) / (width, height)
+    focal, principal = model.cam_intrinsic[camera, :2] / pitch, model.cam_intrinsic[camera, 2:] / pitch
+    # MuJoCo's principal point is measured from the image centre, towards the upper left.
+    return np.concatenate([focal, centre - principal]).astype(np.float64)
 
 
 _POSITIVE = (1e-6, 1e6)
@@ -195,6 +211,6 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("damping", "actuators", "× nominal", _FACTOR, Log(), _factor_read, _servo_damping_write),
     Quantity("delay", "actuators", "s", (0.0, 1.0), Identity(), _delay_read, _delay_write),
     Quantity("pose", "cameras", "m, rad", (-0.5, 0.5), Identity(), _camera_pose_read, _camera_pose_write, True, 6),
-    Quantity("focal", "cameras", "px", (10.0, 1e5), Log(), _focal_read, _focal_write, single=True, size=2),
+    Quantity("intrinsics", "cameras", "px", (-1e5, 1e5), Identity(), _intrinsics_read, _intrinsics_write, True, 4),
 )
 """In writing order: mass before inertia."""

@@ -11,6 +11,7 @@ from dexloop.core.camera import Camera
 from dexloop.core.errors import MissingPart, UnknownName
 from dexloop.sim import gl
 from dexloop.sim.parts import CV_TO_GL, PIXEL_M
+from dexloop.sim.quantities import to_pixels
 
 
 class Renderer:
@@ -89,14 +90,8 @@ def camera_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Camera:
     i = names.index(name)
     width, height = (int(v) for v in model.cam_resolution[i])
     T = se3.from_rt(data.cam_xmat[i].reshape(3, 3), data.cam_xpos[i]) @ CV_TO_GL
-    if model.cam_sensorsize[i].any():
-        pitch = model.cam_sensorsize[i].astype(np.float64) / (width, height)
-        fx, fy = model.cam_intrinsic[i, :2] / pitch
-        dx, dy = model.cam_intrinsic[i, 2:] / pitch
-        return Camera(
-            name, width, height, float(fx), float(fy), float(0.5 * (width - 1) - dx), float(0.5 * (height - 1) - dy), T
-        )
-    return Camera.from_fov(name, width, height, float(np.deg2rad(model.cam_fovy[i])), T)
+    fx, fy, cx, cy = (float(v) for v in to_pixels(model, i))
+    return Camera(name, width, height, fx, fy, cx, cy, T)
 
 
 def place_camera(model: mujoco.MjModel, data: mujoco.MjData, camera: Camera) -> None:

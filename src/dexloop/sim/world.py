@@ -188,6 +188,24 @@ class World:
         dumps = tuple(self._dump(i, before[i], control, steps, failed[i]) for i in list(failed)[:_MAX_DUMPS])
         return Rollout({s.name: s.take(recorded) for s in wanted}, failed, dumps)
 
+    def step(
+        self, control: Float[Array, "*#n u"] | None = None, *, steps: int = 1, record: Sequence[str] = ("qpos",)
+    ) -> Rollout:
+        """Holds one command for some steps, as a control loop does.
+
+        Args:
+            control: For all worlds [u] or each [n, u]; None keeps what is set.
+            steps: How many.
+            record: Signals by name.
+
+        Returns:
+            The signals after the last step, [n, ...].
+        """
+        if control is not None:
+            self.engine.field("ctrl")[...] = control
+        out = self.rollout(steps=steps, record=record)
+        return Rollout({name: value[:, -1] for name, value in out.signals.items()}, out.diverged, out.dumps)
+
     def state(self) -> Float[Array, "n s"]:
         """Returns everything the future depends on, except the parameters."""
         return self.engine.state()
