@@ -96,14 +96,18 @@ def _path(axes: Any, recording: Recording) -> None:
         x, y = 1e3 * stream.value[:, 0], 1e3 * stream.value[:, 1]
         axes.plot(x, y, lw=1.2, label=stream.info.about or stream.info.name)
         axes.plot(x[0], y[0], "o", ms=4, color="k")
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.set_title("seen from above [mm]")
+        # The same scale both ways, and at least 60 mm, so that noise looks like the dot it is.
+        half = max(0.55 * float(np.ptp(x)), 0.55 * float(np.ptp(y)), 30.0)
+        axes.set_xlim(0.5 * (x.min() + x.max()) - half, 0.5 * (x.min() + x.max()) + half)
+        axes.set_ylim(0.5 * (y.min() + y.max()) - half, 0.5 * (y.min() + y.max()) + half)
+    axes.set_aspect("equal")
+    axes.set_title("object seen from above [mm]")
 
 
 def _touch(axes: Any, recording: Recording) -> None:
     stream = recording.of_kind("touch")[0]
     axes.plot(stream.t, stream.value, lw=0.9, label=[c.removesuffix("_tip") for c in stream.info.channels])
-    axes.legend(fontsize=6, frameon=False)
+    axes.legend(fontsize=6, frameon=False, loc="upper right")
     _mark(axes, recording)
     axes.set_title("fingertips [N] over time [s]")
 
@@ -130,7 +134,16 @@ def _tracking(axes: Any, recording: Recording) -> None:
 def _mark(axes: Any, recording: Recording) -> None:
     for name, t in recording.markers.items():
         axes.axvline(t, color="0.6", lw=0.7, ls="--")
-        axes.annotate(name, (t, 1.0), xycoords=("data", "axes fraction"), fontsize=6, rotation=90, va="top", ha="right")
+        axes.annotate(
+            name,
+            (t, 1.0),
+            xycoords=("data", "axes fraction"),
+            fontsize=6,
+            rotation=90,
+            va="top",
+            ha="right",
+            color="0.4",
+        )
 
 
 _PANELS = {"path": _path, "touch": _touch, "effort": _effort, "tracking": _tracking}
