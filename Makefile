@@ -7,11 +7,6 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 PYTEST_FLAGS ?= -n 2
 
-# Headless Linux renders through EGL; elsewhere MuJoCo knows best.
-ifeq ($(shell uname -s),Linux)
-export MUJOCO_GL ?= egl
-endif
-
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench docs clean
 

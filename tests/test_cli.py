@@ -211,3 +211,68 @@ def test_ctrl_c_is_one_line(tmp_path):
     assert done.returncode == 130
     assert "stopped by the user" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["lab", "--seed", "-1"],
+        ["lab", "--picture-px", "0", "0"],
+        ["lab", "--seed", "abc"],
+        ["nonsense"],
+        ["capture"],
+        ["capture", "free-motion", "--duration-s", "-1"],
+        ["capture", "scan", "--duration-s", "0"],
+        ["capture", "push", "--out", "/proc/none/x", "--no-video"],
+        ["capture", "push", "--out", "n" * 300, "--no-video"],
+        ["robots", "dex16", "--picture", "/proc/none/y.png"],
+        ["demo", "--object", "teapot", "--out", "never"],
+        ["replay-dump", "absent.npz"],
+        ["capture", "show", "absent"],
+    ],
+)
+def test_bad_input_is_one_answer_in_json_and_leaves_nothing(capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    code, told = run_json(capsys, *words)
+    assert code == 2
+    assert told["error"]
+    assert "mistake of dexloop" not in told["error"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_of_ours_is_owned(capsys, monkeypatch):
+    import dexloop.show
+
+    monkeypatch.setattr(dexloop.show, "robots", lambda *a, **k: 1 / 0)
+    code, _, err = run(capsys, "robots")
+    assert code == 1
+    assert "ZeroDivisionError" in err
+    assert "DEXLOOP_DEBUG=1" in err
+    monkeypatch.setenv("DEXLOOP_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["robots"])
+
+
+def test_a_changed_capture_is_not_shown_as_if_it_were_whole(capsys, tmp_path, lab_capture):
+    import shutil
+
+    copy = tmp_path / "c"
+    shutil.copytree(lab_capture.path, copy)
+    file = copy / "recordings" / "push" / "streams" / "touch.npz"
+    with np.load(file) as data:
+        np.savez(file, t=data["t"], value=2 * data["value"])
+    code, _, err = run(capsys, "capture", "show", str(copy))
+    assert code == 2
+    assert "was changed after it was written: recordings/push/streams/touch.npz" in err
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[:2] == (0, "dexloop 0.1.0\n")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    program = f"{sys.executable} -m dexloop.cli lab --no-video | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
 
+import dexloop
 from dexloop import console
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan
 from dexloop.core.errors import DexloopError, InputError
 from dexloop.lab.cfg import LabCfg
+from dexloop.sim import gl
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,15 @@ class _Command:
     json: bool = False
     """Print one JSON document instead of text."""
 
+    draws: ClassVar[bool] = True
+    """Whether it may need OpenGL."""
+
 
 @dataclass(frozen=True)
 class Doctor(_Command):
     """Say whether this machine is fit: versions, drawing, disk, and each optional part with how to get it."""
+
+    draws: ClassVar[bool] = False  # it looks for itself
 
     def run(self) -> int:
         """Diagnoses."""
@@ -82,7 +92,7 @@ class _Record(_Command):
     out: Annotated[Path, arg(aliases=["-o"])] = Path("runs/capture")
     """Where the Capture shall be."""
     rig: str = "lab"
-    """"lab", or MODULE:FUNCTION that gives a `dexloop.rig.Rig` for your robot."""
+    """"lab", or MODULE:FUNCTION that gives a `dexloop.rig.Rig` (see docs/rig.md)."""
     lab: OmitArgPrefixes[LabCfg] = field(default_factory=LabCfg)
     repeat: int = 1
     """How many times."""
@@ -142,12 +152,14 @@ class RecordHuman(_Record):
 class Import(_Command):
     """Bring recordings from anywhere: folders of CSV and MP4, MCAP, ROS 2 bags, LeRobot datasets, videos."""
 
+    draws: ClassVar[bool] = False
+
     sources: Positional[tuple[Path, ...]] = ()
     """Folders with capture.toml, .mcap files, bag folders, LeRobot dataset folders, or videos."""
     out: Annotated[Path, arg(aliases=["-o"])] = Path("runs/imported")
     """Where the Capture shall be."""
     units: tuple[str, ...] = ()
-    """Units of joints that the data do not tell, as JOINT=UNIT (m for sliding joints), or one unit for all."""
+    """Units that the data do not tell, as NAME=UNIT: observation.state=deg of a dataset, JOINT=m of a bag."""
     episodes: tuple[int, ...] = ()
     """Which episodes of a LeRobot dataset; all if none is given."""
     fps: float | None = None
@@ -168,7 +180,9 @@ class Import(_Command):
 
 @dataclass(frozen=True)
 class Show(_Command):
-    """Say what is in a Capture, and draw it. What a killed recorder left is made whole first."""
+    """Say what is in a Capture, check that nobody changed it, and draw it; what a killed recorder left is made whole."""
+
+    draws: ClassVar[bool] = False
 
     path: Positional[Path] = Path("runs/capture")
     """The Capture's folder."""
@@ -180,7 +194,9 @@ class Show(_Command):
         from dexloop.rig.recorder import open_capture
         from dexloop.show import captured
 
-        return captured(open_capture(self.path), json=self.json, picture=self.picture)
+        capture = open_capture(self.path)
+        capture.verify()
+        return captured(capture, json=self.json, picture=self.picture)
 
 
 CaptureVerbs = (
@@ -200,6 +216,11 @@ class CaptureCommand:
 
     verb: OmitSubcommandPrefixes[OmitArgPrefixes[CaptureVerbs]]
 
+    @property
+    def draws(self) -> bool:
+        """Whether it may need OpenGL."""
+        return self.verb.draws
+
     def run(self) -> int:
         """Does what was asked."""
         return self.verb.run()
@@ -208,6 +229,8 @@ class CaptureCommand:
 @dataclass(frozen=True)
 class Replay(_Command):
     """Replay a simulated world that became unstable, from the file that was written then."""
+
+    draws: ClassVar[bool] = False
 
     dump: Positional[Path] = Path("diverged.npz")
     """The file."""
@@ -286,8 +309,8 @@ def make_rig(spec: str, lab: LabCfg) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     try:
         rig = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"--rig {spec}: {error}") from error
+    except Exception as error:  # it is the user's code: whatever it raises is an answer
+        raise InputError(f"--rig {spec} failed: {type(error).__name__}: {error}") from error
     if not isinstance(rig, Rig):
         raise InputError(f"--rig {spec} gave a {type(rig).__name__}, which lacks methods of dexloop.rig.protocol.Rig")
     return rig
@@ -296,25 +319,66 @@ def make_rig(spec: str, lab: LabCfg) -> Any:
 def main(args: Sequence[str] | None = None) -> None:
     """Runs the command line and ends the process.
 
-    The exit code is 0 for well, 1 unfit, 2 bad input, 3 a failed trial, 4 a halt, 130 Ctrl-C.
+    The exit code is 0 for well, 1 unfit or an error of ours, 2 bad input, 3 a failed trial, 4 a halt, 130 Ctrl-C.
     """
     arguments = list(sys.argv[1:] if args is None else args)
-    command = tyro.cli(Commands, prog="dexloop", description=_ABOUT, args=arguments, config=(OmitSubcommandPrefixes,))
     machine = "--json" in arguments
+    if arguments == ["--version"]:
+        console.say(f"dexloop {dexloop.__version__}")
+        sys.exit(0)
     try:
-        code = command.run()
+        code = _parsed(arguments, machine).run()
+        sys.stdout.flush()
     except DexloopError as error:
         code = error.exit_code
-        if machine:
-            console.say_json({"error": str(error), "kind": type(error).__name__})
-        else:
-            console.complain(str(error))
+        _fail(machine, str(error), type(error).__name__)
     except KeyboardInterrupt:
-        console.complain("stopped by the user; what was finished is kept")
         code = 130
+        _fail(machine, "stopped by the user; what was finished is kept", "KeyboardInterrupt")
     except BrokenPipeError:
-        code = 0  # the reader of our output has gone, as `| head` does
+        # The reader of our output has gone, as `| head` does; nothing may be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if os.environ.get("DEXLOOP_DEBUG"):
+            raise
+        code = 1
+        _fail(
+            machine,
+            f"{type(error).__name__}: {error}. This is a mistake of dexloop's; DEXLOOP_DEBUG=1 shows where it happened",
+            type(error).__name__,
+        )
     sys.exit(code)
+
+
+def _parsed(arguments: list[str], machine: bool) -> Any:
+    """Parses the command line and chooses how to draw. With --json a wrong command line is answered in JSON too."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint if machine else sys.stderr):
+            command = tyro.cli(
+                Commands, prog="dexloop", description=_ABOUT, args=arguments, config=(OmitSubcommandPrefixes,)
+            )
+    except SystemExit as ended:
+        if machine and ended.code not in (0, None):
+            words = " ".join(complaint.getvalue().translate(_FRAMES).split())
+            console.say_json({"error": words, "kind": "UsageError"})
+        raise
+    if command.draws:
+        found = gl.choose()
+        if found.backend is None or "instead" in found.message:
+            console.warn(found.message)
+    return command
+
+
+_FRAMES = {ord(c): " " for c in "─│╭╮╰╯"}
+
+
+def _fail(machine: bool, message: str, kind: str) -> None:
+    if machine:
+        console.say_json({"error": message, "kind": kind})
+    else:
+        console.complain(message)
 
 
 if __name__ == "__main__":

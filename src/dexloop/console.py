@@ -85,6 +85,11 @@ def say_json(data: object) -> None:
     print(json.dumps(data, indent=1, allow_nan=False, default=str))
 
 
+def warn(message: str) -> None:
+    """Prints what is not as it should be, while the work goes on."""
+    stderr.print(f"[yellow]note:[/] {escape(message)}")
+
+
 def complain(message: str) -> None:
     """Prints what is wrong."""
     stderr.print(f"[red]error:[/] {escape(message)}")

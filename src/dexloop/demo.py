@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy as np
 from dexloop.capture.plans import FreeMotion, Push
 from dexloop.capture.record import capture
 from dexloop.core.artifact import storage_errors
-from dexloop.core.capture import Capture
+from dexloop.core.capture import Capture, Video
 from dexloop.core.run import Run
 from dexloop.lab.cfg import LabCfg
 from dexloop.lab.lab import Lab
+from dexloop.lab.objects import make
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
+from dexloop.vision.video import VideoWriter, read_frames
 
 PLANS = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.08), Push(speed_m_s=0.35, distance_m=0.08))
 
@@ -40,6 +42,7 @@ def demo(
         progress: Told what is going on.
         nice: Draw shadows and smooth edges, which takes most of the time.
     """
+    make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
 
     def record(path: Path) -> Capture:
@@ -50,15 +53,15 @@ def demo(
 
     run.ensure("capture", record)
     recorded = open_capture(run.stage_path("capture"))
-    push = list(recorded.recordings.values())[-1]
+    pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
     with storage_errors(out):
         picture.write_bytes(png(capture_figure(recorded)))
-        shutil.copyfile(push.video("front").path, film)
+        _join([push.video("front") for push in pushes], film)
     report = write_report(run)
     progress("drawing", 1.0)
-    path = push.stream("object_pose").value[:, :3]
+    path = pushes[-1].stream("object_pose").value[:, :3]
     return {
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
@@ -69,3 +72,12 @@ def demo(
         "film": str(film),
         "report": str(report),
     }
+
+
+def _join(videos: Sequence[Video], out: Path) -> None:
+    """Puts films one after another."""
+    camera = videos[0].info.camera
+    with VideoWriter(out, camera.width, camera.height, videos[0].info.fps) as writer:
+        for video in videos:
+            for frame in read_frames(video.path):
+                writer.write(frame)

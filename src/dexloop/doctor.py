@@ -218,10 +218,16 @@ def _one_opencv() -> Iterator[Finding]:
 def _gl() -> Iterator[Finding]:
     from dexloop.sim import gl
 
+    wanted = os.environ.get("MUJOCO_GL", "")
     found = gl.probe()
     status = _ok(found.message)
+    if found.backend is not None and wanted and found.backend != wanted:
+        action = f"Unset MUJOCO_GL, or set it to {found.backend}."
+        status = Status(Level.WARN, "gl_fallback", found.message, action)
     if found.backend is None:
-        action = "Debian, Ubuntu: `sudo apt-get install libegl1 libgl1-mesa-dri`; then run the doctor again."
+        action = (
+            "Debian, Ubuntu: `sudo apt-get install libegl1 libgles2 libgl1 libgl1-mesa-dri`; then run the doctor again."
+        )
         status = Status(Level.FAIL, "no_gl", found.message, action)
     yield Finding("GL", status, found.backend or "none")
 

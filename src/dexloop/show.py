@@ -116,9 +116,8 @@ def captured(capture: Capture, *, json: bool, picture: Path | None = None) -> in
     else:
         rows = []
         for r in capture.recordings.values():
-            seconds = max((float(np.ptp(r.stream(s).t)) for s in r.streams if len(r.stream(s).t)), default=0.0)
             frames = sum(len(r.video(v).t) for v in r.videos)
-            rows.append((r.name, f"{seconds:.1f} s", len(r.streams), frames or "", "\n".join(map(str, r.checks))))
+            rows.append((r.name, f"{r.duration_s:.1f} s", len(r.streams), frames or "", "\n".join(map(str, r.checks))))
         console.show(rows, ("recording", "length", "streams", "frames", "checks"))
         console.say(f"{capture.status}\ncapture: {capture.path}")
         if picture is not None:

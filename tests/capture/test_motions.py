@@ -104,18 +104,9 @@ def test_poking_stretches_one_finger_beyond_all_others(benches):
     assert ahead[0] > ahead[1:].max() + 0.03
 
 
-@pytest.mark.parametrize(
-    ("plan", "words"),
-    [
-        (Push(speed_m_s=5.0), "0.8 m/s"),
-        (Push(speed_m_s=0.0), "above 0"),
-        (Push(height_m=0.5), "misses the object"),
-        (FreeMotion(amplitude=3.0), "fraction"),
-    ],
-)
-def test_an_impossible_plan_says_why(benches, plan, words):
-    with pytest.raises(InputError, match=words):
-        plan_motion(plan, benches["dex16@wrist"], RATE)
+def test_a_push_above_the_object_says_so(benches):
+    with pytest.raises(InputError, match="misses the object"):
+        plan_motion(Push(height_m=0.5), benches["dex16@wrist"], RATE)
 
 
 def test_an_object_out_of_reach_says_so():

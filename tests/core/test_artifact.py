@@ -118,7 +118,7 @@ def test_a_failed_swap_puts_the_earlier_one_back(tmp_path: Path, monkeypatch: py
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", broken)
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(StorageError, match="Input/output"):
         make(tmp_path / "twin", "two", replace=True)
     monkeypatch.undo()
     assert (tmp_path / "twin" / "scene.xml").read_text() == "one"
@@ -388,9 +388,40 @@ def test_storage_errors_are_translated(tmp_path: Path, number: int, text: str) -
         raise OSError(number, os.strerror(number))
 
 
-def test_other_errors_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), storage_errors(tmp_path):
-        raise FileNotFoundError(2, "No such file or directory")
+@pytest.mark.parametrize("error", [ConnectionResetError("robot"), TimeoutError("robot"), ValueError("x")])
+def test_other_errors_pass_through(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error)), storage_errors(tmp_path):
+        raise error
+
+
+@pytest.mark.parametrize("place", ["file/x", "n" * 300])
+def test_an_impossible_place_is_a_clear_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        make(tmp_path / place)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "other artefact"])
+def test_only_an_artefact_of_its_kind_is_replaced(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "place"
+    if kind == "file":
+        place.write_text("precious")
+    elif kind == "folder":
+        place.mkdir()
+        (place / "precious.txt").write_text("precious")
+    else:
+        with writing(place, Belief) as draft:
+            (draft.folder / "posterior.npz").write_bytes(b"precious")
+    before = sorted((p.relative_to(tmp_path), p.is_file() and p.read_bytes()) for p in tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="is no twin"):
+        make(place, replace=True)
+    assert before == sorted((p.relative_to(tmp_path), p.is_file() and p.read_bytes()) for p in tmp_path.rglob("*"))
+
+
+def test_an_artefact_is_not_written_without_its_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a twin needs a file scene\.xml"), writing(tmp_path / "twin", Twin):
+        pass
+    assert names(tmp_path) == []
 
 
 def mounted(folder: Path, options: str) -> Iterator[Path]:
@@ -417,6 +448,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(path: Path, writer: str) -> None:
     with writing(path, Twin) as draft:
+        (draft.folder / "scene.xml").write_text("hello")
         match writer:
             case "bytes":
                 (draft.folder / "mesh.obj").write_bytes(b"0" * 1_000_000)

@@ -22,12 +22,11 @@ def check(recording: Recording) -> tuple[Status, ...]:
     Returns:
         What was found, worst first; one status "ok" if nothing was.
     """
-    found = [status for name in recording.streams for status in _stream(recording.stream(name))]
+    found = list(_object_moved(recording))  # what the recording was made for comes first
+    found += [status for name in recording.streams for status in _stream(recording.stream(name))]
     found += [status for name in recording.videos for status in _times(name, recording.video(name).t, "frames")]
-    found += list(_object_moved(recording))
     if not found:
-        seconds = max((float(np.ptp(recording.stream(n).t)) for n in recording.streams), default=0.0)
-        return (Status(Level.OK, "ok", f"{recording.name}: nothing wrong in {seconds:.1f} s"),)
+        return (Status(Level.OK, "ok", f"{recording.name}: nothing wrong in {recording.duration_s:.1f} s"),)
     order = [Level.FAIL, Level.WARN, Level.OK]
     return tuple(sorted(found, key=lambda s: order.index(s.level)))
 
@@ -112,7 +111,7 @@ def _saturation(stream: Stream) -> Iterator[Status]:
             yield Status(
                 Level.WARN, "saturated",
                 f"{stream.info.name}.{stream.info.channels[k]} is at its limit {100 * part:.0f} % of the time",
-                "Move slower or push less hard.",
+                "What it would have said beyond is lost: move slower, or with less force.",
             )  # fmt: skip
 
 
@@ -146,7 +145,7 @@ def _object_moved(recording: Recording) -> Iterator[Status]:
             recording.plan["plan"] == "Lift" and stream.value[:, 2].max() - first[2] < 0.3 * recording.plan["height_m"]
         ):
             yield Status(
-                Level.WARN, "not_lifted", f"{recording.name}: the object rose "
+                Level.FAIL, "not_lifted", f"{recording.name}: the object rose "
                 f"{1e3 * (stream.value[:, 2].max() - first[2]):.0f} mm of {1e3 * recording.plan['height_m']:.0f} mm",
                 "It slipped: squeeze more, or push it instead.",
             )  # fmt: skip

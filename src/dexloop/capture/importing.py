@@ -83,6 +83,8 @@ def import_capture(
     if not paths:
         raise InputError("nothing to import: give at least one file or folder")
     kinds = {path: source_kind(path) for path in paths}
+    if len({path.resolve() for path in paths}) != len(paths):
+        raise InputError("a source is named twice: name each once")
     _refuse_unused(cfg, set(kinds.values()))
     with writing(out, Capture, replace=replace) as draft:
         found = [recording for path, kind in kinds.items() for recording in _read(path, kind, cfg)]
@@ -145,6 +147,8 @@ def _read_video(path: Path, cfg: ImportCfg) -> ImportedRecording:
     if cfg.intrinsics is not None:
         camera = Camera("camera", found.width, found.height, *cfg.intrinsics)
     elif cfg.fov_y_deg is not None:
+        if not 1.0 <= cfg.fov_y_deg <= 170.0:
+            raise InputError(f"the vertical field of view is from 1 to 170 degrees, not {cfg.fov_y_deg:g}")
         camera = Camera.from_fov("camera", found.width, found.height, math.radians(cfg.fov_y_deg))
     else:
         camera, note = guessed_camera("camera", found)

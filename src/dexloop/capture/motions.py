@@ -64,8 +64,6 @@ def plan_motion(plan: FreeMotion | Push | Lift, bench: Bench, rate_hz: float) ->
 
 
 def _push(plan: Push, bench: Bench, rate_hz: float) -> Motion:
-    if not 0 < plan.speed_m_s <= 0.8:
-        raise InputError(f"a push at {plan.speed_m_s} m/s is not possible: choose a speed above 0 and up to 0.8 m/s")
     robot = bench.robot
     box = bench.object_at()
     if not 0.01 <= plan.height_m <= box.height_m:
@@ -170,8 +168,6 @@ def _carry(bench: Bench, q: Array, T_world_palm: Array, by: Array) -> Array:
 
 def _free(plan: FreeMotion, bench: Bench, rate_hz: float) -> Motion:
     """Three sines a joint, each joint at its own frequencies, as large as speed, limits and free space allow."""
-    if not 0 < plan.amplitude <= 1:
-        raise InputError(f"the amplitude is a fraction above 0 and up to 1, not {plan.amplitude}")
     robot = bench.robot
     rng = np.random.default_rng([31, plan.variation])
     n = len(robot.joints)

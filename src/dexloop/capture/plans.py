@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dexloop.core.errors import InputError
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -15,6 +17,9 @@ class Scan:
     """[s]"""
     fps: float = 10.0
     """Frames a second."""
+
+    def __post_init__(self) -> None:
+        _require(self, duration_s=(1.0, 600.0), fps=(1.0, 120.0))
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,9 @@ class FreeMotion:
     """Fraction of what limits, speed and free space allow, from 0 to 1."""
     variation: int = 0
     """Another number is another motion."""
+
+    def __post_init__(self) -> None:
+        _require(self, duration_s=(0.5, 600.0), amplitude=(0.01, 1.0), variation=(0, 2**31))
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,10 @@ class Push:
     settle_s: float = 0.6
     """How long to keep looking afterwards [s]."""
 
+    def __post_init__(self) -> None:
+        _require(self, speed_m_s=(0.005, 0.8), height_m=(0.005, 1.0), direction_rad=(-7.0, 7.0))
+        _require(self, distance_m=(0.005, 0.5), offset_m=(-0.2, 0.2), settle_s=(0.0, 30.0))
+
 
 @dataclass(frozen=True)
 class Lift:
@@ -60,6 +72,9 @@ class Lift:
     hold_s: float = 0.8
     """How long to hold it up [s]."""
 
+    def __post_init__(self) -> None:
+        _require(self, height_m=(0.005, 0.5), squeeze_m=(0.001, 0.1), hold_s=(0.0, 60.0))
+
 
 @dataclass(frozen=True)
 class HumanVideo:
@@ -69,6 +84,16 @@ class HumanVideo:
     """[s]"""
     fps: float = 30.0
     """Frames a second."""
+
+    def __post_init__(self) -> None:
+        _require(self, duration_s=(1.0, 600.0), fps=(8.0, 120.0))
+
+
+def _require(plan: object, **ranges: tuple[float, float]) -> None:
+    for name, (low, high) in ranges.items():
+        value = getattr(plan, name)
+        if not low <= value <= high:  # also false for NaN
+            raise InputError(f"{type(plan).__name__}.{name} is from {low:g} to {high:g}, not {value:g}")
 
 
 Plan = Scan | FreeMotion | Push | Lift | HumanVideo

@@ -13,6 +13,7 @@ from dexloop.capture.bench import Bench, picture
 from dexloop.capture.checks import check
 from dexloop.capture.motions import Motion, plan_motion
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
+from dexloop.core.artifact import require_free
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.rig.protocol import Operator, Rig
@@ -55,6 +56,7 @@ def capture(
     plans = [plans] if isinstance(plans, Plan) else list(plans)
     if not plans:
         raise InputError("there is nothing to record: give at least one plan")
+    require_free(Path(out), Capture, replace=replace)
     tell = progress or (lambda _text, _done: None)
     names = _names(plans)
     motions = _plan_all(rig, plans, names, tell)
@@ -87,6 +89,7 @@ def _plan_all(rig: Rig, plans: Sequence[Plan], names: Sequence[str], tell: Progr
         bench = bench or picture(rig.features)
         assert rig.features.command is not None
         motions.append(plan_motion(plan, bench, rig.features.command.rate_hz))
+        tell(f"planning {name}", 1.0)
     return motions
 
 

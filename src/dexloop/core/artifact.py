@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import hashlib
 import json
@@ -52,6 +53,8 @@ class Artifact:
 
     kind: ClassVar[str] = ""
     version: ClassVar[int] = 1
+    required: ClassVar[tuple[str, ...]] = ()
+    """Patterns of files without which it is not whole."""
 
     path: Path
     header: Header
@@ -133,14 +136,14 @@ def writing(
         replace: Put it in the place of one that is there; otherwise that is an error.
 
     Raises:
-        InputError: `path` exists and `replace` is false.
+        InputError: `path` exists and `replace` is false, or it is something else than an artefact of this kind; or a
+            file that the kind requires was not written.
         StorageError: The disk is full or not writable; nothing that was there has changed.
     """
     path = Path(path)
     with storage_errors(path):
         _sweep(path)
-        if path.exists() and not replace:
-            raise InputError(f"{path} exists already: choose another place, or pass --replace")
+        require_free(path, kind, replace=replace)
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = _beside(path, "writing")
         folder.mkdir()
@@ -153,8 +156,27 @@ def writing(
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def require_free(path: Path, kind: type[Artifact], *, replace: bool) -> None:
+    """Checks that an artefact may be written to a path.
+
+    Raises:
+        InputError: Something is there, and it is not an artefact of the kind that `replace` may take the place of.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if not replace:
+        raise InputError(f"{path} exists already: choose another place, or pass --replace")
+    try:
+        kind.open(path)
+    except InputError as error:
+        raise InputError(f"{path} is no {kind.kind}: only one may be replaced, choose another place") from error
+
+
 def _seal(draft: Draft, kind: type[Artifact], inputs: Mapping[str, Artifact], seed: int | None) -> None:
     files = _hash_files(draft.folder)
+    for pattern in kind.required:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in files):
+            raise InputError(f"a {kind.kind} needs a file {pattern}, and none was written")
     meta = json.loads(json.dumps(draft.meta, default=_plain, allow_nan=False))
     header = {
         "kind": kind.kind,
@@ -277,7 +299,7 @@ def load_arrays(file: Path) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turns a full or read-only disk into one clear `StorageError` about `path`."""
+    """Turns what a disk can refuse (it is full, read-only, the name is too long) into one clear `StorageError`."""
     try:
         yield
     except OSError as error:
@@ -285,7 +307,8 @@ def storage_errors(path: Path) -> Iterator[None]:
             raise StorageError(
                 f"the disk is full: {path} was not written, earlier artefacts are intact; free some space and go on"
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            where = f" ({error.filename})" if error.filename else ""
-            raise StorageError(f"{path} cannot be written: {error.strerror}{where}; choose another place") from error
-        raise
+        if isinstance(error, ConnectionError | TimeoutError):  # a robot's affair, not the disk's
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        what = error.strerror or type(error).__name__
+        raise StorageError(f"{path} cannot be written: {what}{where}; choose another place") from error

@@ -1,4 +1,4 @@
-"""The other artefacts of the loop, in flow order. Each says which files its folder must hold."""
+"""The other artefacts of the loop, in flow order. Each names the files without which it is not written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Twin(Artifact):
     """A digital twin: `scene.xml` (MJCF) with `assets/`; per object `splats.ply`, `mesh.obj`, `parts/*.obj`."""
 
     kind: ClassVar[str] = "twin"
+    required: ClassVar[tuple[str, ...]] = ("scene.xml",)
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Belief(Artifact):
     """A posterior over parameters: `posterior.npz` (`mean` [p], `covariance` [p, p], `samples` [s, p])."""
 
     kind: ClassVar[str] = "belief"
+    required: ClassVar[tuple[str, ...]] = ("posterior.npz",)
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Demos(Artifact):
     """Robot demonstrations that hold in physics: `demos.npz`, one array a signal, with episode boundaries."""
 
     kind: ClassVar[str] = "demos"
+    required: ClassVar[tuple[str, ...]] = ("demos.npz",)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Policy(Artifact):
     """A policy bundle: `weights.safetensors` and `contract.json`."""
 
     kind: ClassVar[str] = "policy"
+    required: ClassVar[tuple[str, ...]] = ("weights.safetensors", "contract.json")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Ledger(Artifact):
     """The transfer ledger: append-only `ledger.jsonl`."""
 
     kind: ClassVar[str] = "ledger"
+    required: ClassVar[tuple[str, ...]] = ("ledger.jsonl",)
 
 
 STAGES: dict[str, type[Artifact]] = {

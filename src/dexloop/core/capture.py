@@ -150,6 +150,12 @@ class Recording:
         t = load_arrays(self.folder / "videos" / f"{name}.npz")["t"]
         return Video(self.videos[name], t, self.folder / "videos" / f"{name}.mp4")
 
+    @property
+    def duration_s(self) -> float:
+        """From the first to the last sample or frame of the longest stream or video [s]."""
+        times = [self.stream(name).t for name in self.streams] + [self.video(name).t for name in self.videos]
+        return max((float(t[-1] - t[0]) for t in times if len(t)), default=0.0)
+
     def of_kind(self, kind: str) -> tuple[Stream, ...]:
         """Reads all streams of a kind."""
         return tuple(self.stream(name) for name, info in self.streams.items() if info.kind == kind)

@@ -20,6 +20,8 @@ from dexloop.sim.render import Renderer
 from dexloop.sim.scene import Scene, SceneCfg, compose
 
 STEP_S = 0.0005
+STAMP_JITTER_S = 3e-4
+"""Of the camera's time stamps [s]."""
 TOUCH_LIMIT_N = 50.0
 """Where fingertip sensors saturate [N]."""
 FRICTION_EVERY = 2
@@ -134,10 +136,13 @@ class Bench:
         """True time that has passed at the bench [s]."""
         return float(self.data.time) - self._unseen
 
-    @property
-    def camera_clock_offset_s(self) -> float:
-        """What the camera's clock is ahead of the robot's [s]."""
-        return self._truth.clock_offset_s
+    def camera_stamp(self, t: float) -> float:
+        """Returns what the camera's computer writes on a picture taken at t on the robot's clock [s]."""
+        return t + self._truth.clock_offset_s + float(self._rng.normal(0.0, STAMP_JITTER_S))
+
+    def phase(self) -> float:
+        """Returns where in its period a sensor happens to be when the rig is switched on, from 0 to 1."""
+        return float(self._rng.uniform())
 
     def command(self, target: Float[np.ndarray, " n"]) -> None:
         """Hands position targets to the servos."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dexloop.core.errors import InputError
+
 
 @dataclass(frozen=True)
 class LabCfg:
@@ -23,3 +25,10 @@ class LabCfg:
     """[px]"""
     nice: bool = False
     """Draw shadows and smooth edges: about five times slower without a GPU."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InputError(f"a seed is 0 or more, not {self.seed}")
+        width, height = self.picture_px
+        if not (16 <= width <= 1280 and 16 <= height <= 960) or width % 2 or height % 2:
+            raise InputError(f"pictures are from 16x16 to 1280x960 px with even sides, not {width}x{height}")

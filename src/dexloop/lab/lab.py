@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -69,7 +71,7 @@ class Lab:
         return LabRig(
             bench,
             operator,
-            name=f"lab/{self.cfg.object}/{self.cfg.seed}",
+            name=f"lab/{self.cfg.object}",
             robot=self.cfg.robot,
             camera=camera if self.cfg.video else None,
             camera_fps=CAMERA_FPS,
@@ -87,13 +89,26 @@ class Lab:
         return grasp_motion(self.object.shape, T, duration_s=duration_s, fps=fps, seed=self.cfg.seed)
 
     @staticmethod
-    def of(capture: Capture) -> Lab:
-        """Returns the lab that a Capture was recorded in, for scoring."""
+    def of(capture: Capture, seed: int) -> Lab:
+        """Returns the lab that a Capture was recorded in, for scoring.
+
+        The Capture tells everything but the seed, from which the truth could be drawn again; whoever scores knows it.
+
+        Raises:
+            InputError: It was not recorded in the lab, or in one of another seed.
+        """
         recording = next(iter(capture.recordings.values()))
-        about = recording.scene.get("lab")
-        if about is None:
+        about = dict(recording.scene.get("lab", {}))
+        if not about:
             raise InputError(f"{capture.path} was not recorded in the lab: there is no truth to compare with")
-        return Lab(LabCfg(**{**about, "picture_px": tuple(about["picture_px"])}))
+        mark = about.pop("id")
+        lab = Lab(LabCfg(**{**about, "picture_px": tuple(about["picture_px"]), "seed": seed}))
+        if lab._id() != mark:
+            raise InputError(f"{capture.path} was recorded in a lab of another seed than {seed}")
+        return lab
+
+    def _id(self) -> str:
+        return hashlib.sha256(json.dumps(self._truth.to_json()).encode()).hexdigest()[:16]
 
     def _public(self) -> dict[str, Any]:
         """What a person at the bench could tell: names, rough sizes, and where things roughly are."""
@@ -101,9 +116,9 @@ class Lab:
         T = self._truth.T_world_object
         R = T[:3, :3] @ se3.quat_to_matrix(se3.so3_exp(rng.normal(0.0, 0.03, 3)))
         rough = se3.from_rt(R, T[:3, 3] + rng.normal(0.0, 0.002, 3))
-        about = {k: getattr(self.cfg, k) for k in self.cfg.__dataclass_fields__}
+        about = {k: getattr(self.cfg, k) for k in self.cfg.__dataclass_fields__ if k != "seed"}
         return {
-            "lab": {**about, "picture_px": list(about["picture_px"])},
+            "lab": {**about, "picture_px": list(about["picture_px"]), "id": self._id()},
             "object": self.cfg.object,
             "T_world_object_rough": np.round(rough, 4).tolist(),
             "object_size_m": np.round(np.ptp(self.object.shape.visual.vertices, axis=0), 3).tolist(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,15 @@ from dexloop.rig.protocol import CommandInfo, Features, Frames, Observation, Sam
 
 RATE_HZ = 250.0
 TRACKER_HZ = 60.0
+
+
+@dataclass
+class _FreeRunning:
+    """A sensor that nobody triggers."""
+
+    rate_hz: float
+    next_s: float
+    """When it looks next, on the robot's clock [s]."""
 
 
 class LabRig:
@@ -48,7 +58,11 @@ class LabRig:
     ):
         self._bench, self.operator = bench, operator
         self._features = _features(bench, name, robot, camera, camera_fps, tracker, scene)
-        self._tracker, self._camera, self._fps = tracker, camera, camera_fps
+        self._sensors: dict[str, _FreeRunning] = {}
+        if tracker:
+            self._sensors["object_pose"] = _FreeRunning(TRACKER_HZ, bench.phase() / TRACKER_HZ)
+        if camera is not None:
+            self._sensors[camera.name] = _FreeRunning(camera_fps, bench.phase() / camera_fps)
         self._connected = self._stopped = False
         self._start = bench.time
         self._ticks = 0
@@ -110,19 +124,29 @@ class LabRig:
         self._bench.command(self._bench.measured_position())
 
     def _tick(self) -> None:
+        """Lets one control period pass. Camera and tracker run on their own, somewhere between the robot's ticks."""
         self._ticks += 1
-        target = self._start + self._ticks / RATE_HZ
-        self._bench.advance(target - self._bench.time)
         robot_t = self._ticks / RATE_HZ
-        if not self._connected:
-            return
-        for name, value in self._bench.sense().items():
-            self._samples[name].append((robot_t, value))
-        camera_t = robot_t + self._bench.camera_clock_offset_s
-        if self._tracker and _due(robot_t, TRACKER_HZ):
-            self._samples["object_pose"].append((camera_t, self._bench.track()))
-        if self._camera is not None and _due(robot_t, self._fps):
-            self._frames[self._camera.name].append((camera_t, self._bench.picture()))
+        for name, sensor in self._sensors.items():
+            if sensor.next_s <= robot_t:
+                self._advance_to(sensor.next_s)
+                if self._connected:
+                    self._look(name, sensor)
+                sensor.next_s += 1.0 / sensor.rate_hz
+        self._advance_to(robot_t)
+        if self._connected:
+            for name, value in self._bench.sense().items():
+                self._samples[name].append((robot_t, value))
+
+    def _look(self, name: str, sensor: _FreeRunning) -> None:
+        stamp = self._bench.camera_stamp(sensor.next_s)
+        if name == "object_pose":
+            self._samples[name].append((stamp, self._bench.track()))
+        else:
+            self._frames[name].append((stamp, self._bench.picture()))
+
+    def _advance_to(self, t: float) -> None:
+        self._bench.advance(self._start + t - self._bench.time)
 
     def _clear(self) -> None:
         self._samples: dict[str, list[tuple[float, np.ndarray]]] = defaultdict(list)
@@ -131,11 +155,6 @@ class LabRig:
     def _require_connection(self) -> None:
         if not self._connected:
             raise InputError("the rig is not connected: call connect() first")
-
-
-def _due(t: float, rate_hz: float) -> bool:
-    """Whether a sensor of this rate has a new sample in the control period that ends at t."""
-    return int(t * rate_hz + 1e-9) != int((t - 1 / RATE_HZ) * rate_hz + 1e-9)
 
 
 def _features(

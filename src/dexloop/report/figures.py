@@ -92,6 +92,11 @@ def _has(recording: Recording, panel: str) -> bool:
 
 
 def _path(axes: Any, recording: Recording) -> None:
+    if recording.plan.get("plan") == "Lift":
+        for stream in recording.of_kind("pose"):
+            axes.plot(stream.t, 1e3 * (stream.value[:, 2] - stream.value[0, 2]), lw=1.0)
+        axes.set_title("object's height [mm] over time [s]")
+        return
     for stream in recording.of_kind("pose"):
         x, y = 1e3 * stream.value[:, 0], 1e3 * stream.value[:, 1]
         axes.plot(x, y, lw=1.2, label=stream.info.about or stream.info.name)

@@ -67,7 +67,7 @@ class Journal:
         except FileExistsError:
             raise InputError(
                 f"{folder} is there already: another recording into {path} is going on or was interrupted; "
-                f"open it with `open_capture`, or delete that folder"
+                f"`dexloop capture show {path}` saves what there is, or delete that folder"
             ) from None
         journal = Journal(folder, uuid.uuid4().hex)
         pid = os.getpid()

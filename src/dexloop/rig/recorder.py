@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dexloop.core.artifact import HEADER, storage_errors, write_text
+from dexloop.core.artifact import HEADER, require_free, storage_errors, write_text
 from dexloop.core.capture import Capture, Recording, StreamInfo, VideoInfo
 from dexloop.core.errors import InputError, StorageError, UnknownName
 from dexloop.rig import journal as journals
@@ -56,8 +56,7 @@ class Recorder:
         self.path, self.features = Path(path), features
         self.capture: Capture | None = None
         """The result, once the recorder is closed."""
-        if self.path.exists() and not replace:
-            raise InputError(f"{self.path} exists already: choose another place, or pass --replace")
+        require_free(self.path, Capture, replace=replace)
         check_infos(features.streams, features.videos)
         self._replace, self._seed = replace, seed
         self._current: _Open | None = None
@@ -180,7 +179,9 @@ class Recorder:
         if self.capture is not None:
             return self.capture
         if self._failed:
-            raise StorageError(f"the disk failed while {self.path} was recorded: open it with `open_capture`")
+            raise StorageError(
+                f"the disk failed while {self.path} was recorded: see `dexloop capture show {self.path}`"
+            )
         if self._current is not None:
             self.finish_recording()
         self._syncer.close()
@@ -240,7 +241,8 @@ class Recorder:
             self._let_go()
             raise StorageError(
                 f"{str(error).partition(':')[0]}: recording into {self.path} stopped. What was recorded is kept in "
-                f"{self._journal.folder}, earlier artefacts are intact; free some space and open {self.path}"
+                f"{self._journal.folder}, earlier artefacts are intact; free some space, then "
+                f"`dexloop capture show {self.path}`"
             ) from error
 
 

@@ -50,14 +50,38 @@ def _cache_file() -> Path:
     return Path(platformdirs.user_cache_dir("dexloop")) / "gl.json"
 
 
+_chosen_by_us = False
+
+
 def prepare() -> None:
     """Sets `MUJOCO_GL` to the backend that worked last time, or to the usual one; the user's own choice stands."""
+    global _chosen_by_us
     if os.environ.get("MUJOCO_GL") or "mujoco" in sys.modules:
         return
+    os.environ["MUJOCO_GL"] = _remembered() or candidates()[0]
+    _chosen_by_us = True
+
+
+def choose() -> Gl:
+    """Makes sure that the backend in `MUJOCO_GL` draws, or falls back to one that does; before MuJoCo is loaded.
+
+    What worked last time is not tried again. Where nothing draws, MuJoCo is told to do without: all but pictures works.
+    """
+    wanted = "" if _chosen_by_us else os.environ.get("MUJOCO_GL", "")
+    known = _remembered()
+    if known and wanted in ("", known):
+        os.environ["MUJOCO_GL"] = known
+        return Gl(known, f"{known} draws")
+    found = probe()
+    os.environ["MUJOCO_GL"] = found.backend or "disabled"
+    return found
+
+
+def _remembered() -> str | None:
     try:
-        os.environ["MUJOCO_GL"] = json.loads(_cache_file().read_text())["backend"]
+        return str(json.loads(_cache_file().read_text())["backend"])
     except (OSError, ValueError, KeyError, TypeError):
-        os.environ["MUJOCO_GL"] = candidates()[0]
+        return None
 
 
 def probe(*, timeout_s: float = 60.0) -> Gl:
@@ -71,12 +95,13 @@ def probe(*, timeout_s: float = 60.0) -> Gl:
         error = _try(backend, timeout_s)
         if error is None:
             _remember(backend)
-            fallen_back = f" ({'; '.join(reasons)})" if reasons else ""
+            fallen_back = f" instead ({'; '.join(reasons)})" if reasons else ""
             return Gl(backend, f"{backend} draws{fallen_back}")
         reasons.append(f"{backend}: {error}")
     return Gl(
         None,
-        f"no OpenGL backend draws ({'; '.join(reasons)}); on Debian and Ubuntu install libegl1 and libgl1-mesa-dri",
+        f"no OpenGL backend draws ({'; '.join(reasons)}); on Debian and Ubuntu install libegl1, "
+        f"libgles2, libgl1 and libgl1-mesa-dri",
     )
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from dexloop.core.errors import InputError, NoEffect, UnknownName
 from dexloop.sim.quantities import QUANTITIES, Expand, Quantity
-from dexloop.sim.roles import Roles, Selection, select
+from dexloop.sim.roles import Roles, Selection, is_free, select
 from dexloop.sim.scene import Scene
 from dexloop.sim.transforms import Transform
 
@@ -105,9 +105,11 @@ def parameters(model: mujoco.MjModel, roles: Roles, names: Iterable[str]) -> tup
 
 
 def available(model: mujoco.MjModel, roles: Roles) -> list[str]:
-    """Lists the names of all parameters of a model's roles."""
+    """Lists the names of parameters: of the general roles and of free bodies. Other bodies have them by their names."""
     names = []
     for role, selection in roles.items():
+        if selection.bodies and role != "object" and not is_free(model, selection.bodies[0]):
+            continue  # a robot's many links would drown the rest
         for quantity in QUANTITIES:
             count = len(getattr(selection, quantity.on))
             if (

@@ -199,7 +199,7 @@ _loss, _armature, _damping = _dof("dof_frictionloss"), _dof("dof_armature"), _do
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity("mass", "bodies", "kg", (1e-4, 100.0), Log(), _mass_read, _mass_write, single=True),
     Quantity("com", "bodies", "m", (-1.0, 1.0), Identity(), _com_read, _com_write, single=True, size=3),
-    Quantity("inertia", "bodies", "kg·m²", (-10.0, 10.0), LogCholesky(), _inertia_read, _inertia_write, True, 6),
+    Quantity("inertia", "bodies", "kg·m²", (-1.0, 1.0), LogCholesky(), _inertia_read, _inertia_write, True, 6),
     Quantity("friction", "geoms", "1", (0.01, 3.0), Log(), *_friction),
     Quantity("torsion", "geoms", "m", (1e-6, 0.1), Log(), *_torsion),
     Quantity("stiffness", "geoms", "1/s²", (1.0, 1e8), Log(), _solref_read(0), _solref_write(0)),
@@ -211,6 +211,6 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("damping", "actuators", "× nominal", _FACTOR, Log(), _factor_read, _servo_damping_write),
     Quantity("delay", "actuators", "s", (0.0, 1.0), Identity(), _delay_read, _delay_write),
     Quantity("pose", "cameras", "m, rad", (-0.5, 0.5), Identity(), _camera_pose_read, _camera_pose_write, True, 6),
-    Quantity("intrinsics", "cameras", "px", (-1e5, 1e5), Identity(), _intrinsics_read, _intrinsics_write, True, 4),
+    Quantity("intrinsics", "cameras", "px", (0.0, 1e5), Identity(), _intrinsics_read, _intrinsics_write, True, 4),
 )
 """In writing order: mass before inertia."""

@@ -92,7 +92,7 @@ def roles_of(
         if name := model.body(body).name:
             roles[name] = _body(model, body)
     driven = _driven_joints(model)
-    free = [b for b in range(1, model.nbody) if _is_free(model, b) and not _carries(model, b, driven)]
+    free = [b for b in range(1, model.nbody) if is_free(model, b) and not _carries(model, b, driven)]
     objects = [model.body(n).id for n in things] or free
     if len(objects) == 1:
         roles["object"] = _body(model, objects[0])
@@ -149,7 +149,8 @@ def _names(model: mujoco.MjModel, geom: int) -> tuple[str, str]:
     return model.geom(geom).name, model.body(int(model.geom_bodyid[geom])).name
 
 
-def _is_free(model: mujoco.MjModel, body: int) -> bool:
+def is_free(model: mujoco.MjModel, body: int) -> bool:
+    """Whether a body floats freely."""
     first = model.body_jntadr[body]
     return bool(first >= 0 and model.jnt_type[first] == mujoco.mjtJoint.mjJNT_FREE)
 
