@@ -180,7 +180,7 @@ class Import(_Command):
 
 @dataclass(frozen=True)
 class Show(_Command):
-    """Say what is in a Capture, check that nobody changed it, and draw it; what a killed recorder left is made whole."""
+    """Say what is in a Capture, check that nobody changed it, draw it; what a killed recorder left is made whole."""
 
     draws: ClassVar[bool] = False
 

@@ -161,3 +161,28 @@ def test_a_name_given_twice_is_refused():
     scene = push_scene()
     with pytest.raises(InputError, match="twice"):
         parameters(scene.model, scene.roles, ["object.mass", "object.mass"])
+
+
+def test_grip_sets_how_fast_friction_acts():
+    """At grip g a slide slower than mu·9.81/g is braked by less than Coulomb's friction, so it goes further."""
+    world = World(push_scene(), 2, parameters=["table.grip"])
+    world.set({"table.grip": np.array([20.0, 300.0])})
+    qvel = np.zeros(world.model.nv)
+    qvel[1] = 0.2
+    world.reset(qvel=qvel)
+    weak, strong = world.rollout(steps=500, record=("object.pose",))["object.pose"][:, -1, 1]
+    assert strong == pytest.approx(0.2**2 / (2 * 0.5 * 9.81), rel=0.1)
+    assert weak > 1.5 * strong
+    with pytest.raises(NoEffect, match=r"pusher\.grip has no effect"):
+        World(push_scene(), 1, parameters=["pusher.grip"])
+
+
+def test_stock_mjcf_can_have_a_delay(tmp_path):
+    from dexloop.sim.scene import Scene
+
+    file = tmp_path / "m.xml"
+    file.write_text(
+        """<mujoco><worldbody><body><joint name="j" type="slide"/><geom size=".1"/></body></worldbody>
+           <actuator><position joint="j" kp="10"/></actuator></mujoco>"""
+    )
+    World(Scene.open(file), 1, parameters=["actuator.delay"]).set({"actuator.delay": 0.03})

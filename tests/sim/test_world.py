@@ -5,7 +5,7 @@ import pytest
 from dexloop.core.errors import Diverged, InputError, NoEffect, UnknownName
 from dexloop.sim.divergence import read_dump
 from dexloop.sim.world import World
-from tests.sim.scenes import box, push_control, push_scene
+from tests.sim.scenes import Pusher, box, push_control, push_scene
 
 
 def test_a_world_equals_plain_mujoco():
@@ -69,7 +69,9 @@ def test_a_diverging_world_is_reported_dumped_and_spoils_nothing(tmp_path, capfd
     world.engine.field("qvel")[2] = 1e13
     out = world.rollout(push_control(100))
     assert list(out.diverged) == [2]
-    assert np.isfinite(out["qpos"]).all()
+    assert np.isnan(out["qpos"][2, -1]).all()
+    assert np.isfinite(np.delete(out["qpos"], 2, axis=0)).all()
+    assert list(world.rollout(push_control(5)).diverged) == [2], "it stays diverged until it is reset"
     np.testing.assert_array_equal(np.delete(out["qpos"], 2, axis=0), np.delete(healthy, 2, axis=0))
     with pytest.raises(Diverged, match="number 2"):
         out.require()
@@ -112,3 +114,58 @@ def test_bad_calls():
         world.set({"object.mass": np.ones(3)})
     with pytest.raises(InputError, match="at least one simulation"):
         World(push_scene(), 0)
+
+
+def test_a_failed_set_changes_nothing():
+    world = World(push_scene(), 1, parameters=["object.mass", "table.friction"])
+    with pytest.raises(InputError, match=r"table\.friction must be"):
+        world.set({"object.mass": 0.5, "table.friction": 99.0})
+    assert world.snapshot()[0].body("box").mass == pytest.approx(0.12)
+    np.testing.assert_array_equal(world.values, [[0.12, 0.5]])
+
+
+def test_a_value_that_was_never_set_is_never_written():
+    """A nominal value outside the bounds, such as no armature at all, is no reason to refuse another parameter."""
+    scene = push_scene(pusher=Pusher(armature=0.0))
+    world = World(scene, 1, parameters=["object.mass", "joint[slide].armature"])
+    world.set({"object.mass": 0.3})
+    assert world.snapshot()[0].body("box").mass == pytest.approx(0.3)
+
+
+def test_a_window_can_be_entered_with_its_past_commands():
+    """A delayed actuator goes on as it did, when the state and the commands before it are given."""
+    control = push_control(300)
+    world = World(push_scene(), 1, parameters=["actuator.delay"])
+    world.set({"actuator.delay": 0.03})
+    world.reset(ctrl=control[0])
+    whole = world.rollout(control, record=("qpos", "qvel"))
+    k = 150
+    start = {"qpos": whole["qpos"][0, k - 1], "qvel": whole["qvel"][0, k - 1], "ctrl": control[k - 1]}
+    world.reset(**start, past=control[k - 40 : k])
+    again = world.rollout(control[k : k + 50])["qpos"]
+    np.testing.assert_allclose(again[0], whole["qpos"][0, k : k + 50], atol=1e-6)
+    world.reset(**start)
+    wrong = world.rollout(control[k : k + 50])["qpos"]
+    assert np.abs(wrong[0] - whole["qpos"][0, k : k + 50]).max() > 1e-4
+
+
+def test_wrong_shapes_and_numbers_are_told():
+    world = World(push_scene(), 2)
+    for call, words in [
+        (lambda: world.reset(qpos=np.zeros(3)), "qpos takes"),
+        (lambda: world.reset(qvel=np.full(world.model.nv, np.nan)), "not a finite number"),
+        (lambda: world.step(np.zeros(4)), "ctrl takes"),
+        (lambda: world.rollout(np.zeros((3, 10, 1))), "2 worlds, the control is for 3"),
+        (lambda: world.rollout(np.full((10, 1), np.nan)), "not a finite number"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            call()
+
+
+def test_a_world_writes_only_a_few_dumps(tmp_path, capfd):
+    world = World(push_scene(), 8, dumps=tmp_path)
+    for _ in range(3):
+        world.reset()
+        world.engine.field("qvel")[:] = 1e13
+        world.rollout(push_control(5))
+    assert len(list(tmp_path.glob("*.npz"))) == 3

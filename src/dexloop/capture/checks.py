@@ -129,6 +129,7 @@ def _dead_channels(stream: Stream) -> Iterator[Status]:
 def _object_moved(recording: Recording) -> Iterator[Status]:
     if recording.plan.get("plan") not in MOVES:
         return
+    pushed = recording.plan["plan"] == "Push"
     for stream in recording.of_kind("pose"):
         if stream.info.about != "object" or len(stream.t) < 10:
             continue
@@ -139,7 +140,7 @@ def _object_moved(recording: Recording) -> Iterator[Status]:
         if np.quantile(path, 0.98) < 0.004 and turned < 0.05:
             yield Status(
                 Level.FAIL, "motionless", f"{recording.name}: the object moved {1e3 * np.quantile(path, 0.98):.1f} mm",
-                "Say more exactly where it is, or push lower and further.",
+                "Say more exactly where it is" + (", or push lower and further." if pushed else ", or squeeze more."),
             )  # fmt: skip
         elif (
             recording.plan["plan"] == "Lift" and stream.value[:, 2].max() - first[2] < 0.3 * recording.plan["height_m"]

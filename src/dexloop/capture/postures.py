@@ -12,7 +12,7 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.robots.collision import Collisions
 from dexloop.robots.embodiment import Embodiment, Fingertip
-from dexloop.robots.kinematics import Kinematics, solve_ik
+from dexloop.robots.kinematics import Kinematics, compiled, solve_ik
 
 _TRIES = 400
 _PAIRS = 4000
@@ -53,14 +53,14 @@ def poke(robot: Embodiment) -> Float[np.ndarray, " n"]:
     for tip in robot.fingertips[1:]:
         # Drawn in: nothing of the finger far ahead (x) or far out of the palm (z).
         q = _best(robot, q, fingers[tip.name], lambda reach: float((reach[:, 0] + reach[:, 2]).max()), rng)
-    if touches := Collisions(robot.make_spec().compile(), robot.joints).touches(q):
+    if touches := Collisions(compiled(robot), robot.joints).touches(q):
         raise InputError(f"{robot.name} found no posture for poking: {touches[0]}")
     return np.clip(q, lower, upper)
 
 
 def _best(robot: Embodiment, q: np.ndarray, joints: tuple[int, ...], cost, rng: np.random.Generator) -> np.ndarray:
     """Tries postures of one finger and keeps the best that touches nothing."""
-    model = robot.make_spec().compile()
+    model = compiled(robot)
     collisions = Collisions(model, robot.joints)
     data = mujoco.MjData(model)
     address = [int(model.joint(j).qposadr[0]) for j in robot.joints]
@@ -133,7 +133,7 @@ def pinches(robot: Embodiment, width_m: float) -> Iterator[Float[np.ndarray, " n
             f"{robot.name} does not open wide enough for {1e3 * width_m:.0f} mm: it reaches "
             f"{1e3 * distance.max():.0f} mm; push the object instead, or turn its narrow side to the robot"
         )
-    collisions = Collisions(robot.make_spec().compile(), robot.joints)
+    collisions = Collisions(compiled(robot), robot.joints)
     used: list[np.ndarray] = []
     for flat in np.argsort(score, axis=None)[::-1][:_PAIRS]:
         i, j = np.unravel_index(flat, score.shape)

@@ -61,8 +61,8 @@ def capture(
     names = _names(plans)
     motions = _plan_all(rig, plans, names, tell)
     with Recorder(out, rig.features, replace=replace) as recorder:
-        rig.connect()
         try:
+            rig.connect()
             for plan, name, motion in zip(plans, names, motions, strict=True):
                 if motion is None:
                     _film(rig, plan, name, recorder, tell)

@@ -162,8 +162,9 @@ def require_free(path: Path, kind: type[Artifact], *, replace: bool) -> None:
     Raises:
         InputError: Something is there, and it is not an artefact of the kind that `replace` may take the place of.
     """
-    if not path.exists() and not path.is_symlink():
-        return
+    with storage_errors(path):
+        if not path.exists() and not path.is_symlink():
+            return
     if not replace:
         raise InputError(f"{path} exists already: choose another place, or pass --replace")
     try:

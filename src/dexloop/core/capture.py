@@ -20,7 +20,7 @@ KINDS: dict[str, str] = {
     "joint_position": "one channel a joint [rad, or m for a sliding joint]",
     "joint_velocity": "one channel a joint [rad/s or m/s]",
     "joint_effort": "one channel a joint, as the robot reports it [N·m or N]",
-    "joint_command": "one channel a joint: the position target that was sent [rad or m]",
+    "joint_command": "one channel a joint: the position target that was sent; it holds from its time on [rad or m]",
     "pose": "x y z [m], qw qx qy qz of T_world_body",
     "wrench": "fx fy fz [N], tx ty tz [N·m] on the body, in its frame unless `about` says otherwise",
     "touch": "normal force a fingertip [N]",

@@ -24,6 +24,8 @@ STAMP_JITTER_S = 3e-4
 """Of the camera's time stamps [s]."""
 TOUCH_LIMIT_N = 50.0
 """Where fingertip sensors saturate [N]."""
+MIN_GRIP_1_S, MAX_GRIP_1_S = 10.0, 400.0
+"""How fast the table's friction may act [1/s]."""
 FRICTION_EVERY = 2
 """Steps between two updates of the speed-dependent friction."""
 BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.8, 0.0, 0.0)
@@ -99,7 +101,8 @@ class Bench:
         sensors = scene.roles["fingertip"].sensors
         self.touch_names = tuple(model.sensor(s).name for s in sensors)
         self._touch = [int(model.sensor_adr[s]) for s in sensors]
-        self._table = model.geom("table").id
+        table = model.geom("table").id
+        self._on_table = np.flatnonzero((model.pair_geom1 == table) | (model.pair_geom2 == table))
         free = model.joint(f"{thing}.free")
         self._pose, self._twist = int(free.qposadr[0]), int(free.dofadr[0])
 
@@ -156,10 +159,13 @@ class Bench:
 
     def _update_friction(self) -> None:
         # Stribeck: friction is higher at rest, and falls to its sliding value within a few centimetres a second.
-        t = self._truth
         speed = float(np.linalg.norm(self.data.qvel[self._twist : self._twist + 2]))
-        extra = (t.stiction - 1.0) * np.exp(-((speed / t.stribeck_m_s) ** 2))
-        self.model.geom_friction[self._table, 0] = t.table_friction * (1.0 + extra)
+        friction = self._truth.friction_at(speed)
+        self.model.pair_friction[self._on_table, :2] = friction
+        # MuJoCo's soft friction also lifts what slides, the more the faster it slides and the faster friction acts,
+        # until the object hops. Twice the braking that friction can give is enough, and lifts nothing.
+        grip = min(max(2.0 * friction * 9.81 / max(speed, 1e-3), MIN_GRIP_1_S), MAX_GRIP_1_S)
+        self.model.pair_solreffriction[self._on_table, 1] = -grip
 
     def sense(self) -> dict[str, Float[np.ndarray, " c"]]:
         """Reads the robot's sensors, with their noise and scale."""
@@ -172,7 +178,6 @@ class Bench:
             "joint_position": self.data.qpos[self._qpos] + rng.normal(0, t.encoder_noise, n),
             "joint_velocity": self.data.qvel[self._dofs] + rng.normal(0, 20 * t.encoder_noise, n),
             "joint_effort": np.clip(effort, -limits, limits),
-            "joint_command": self.data.ctrl[self._actuators].copy(),
             "touch": np.clip(touch, 0.0, TOUCH_LIMIT_N),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,14 +75,13 @@ class LabRig:
         return self._features
 
     def connect(self) -> None:
-        """Opens the bench. The robot stands at its home; after a stop it stays where it was stopped."""
-        if not self._connected:
-            self._bench.command(self._bench.measured_position() if self._stopped else self._bench.embodiment.home)
+        """Opens the bench. The robot stands at its home at first, and later where it was left."""
         self._connected, self._stopped = True, False
 
     def disconnect(self) -> None:
-        """Lets go."""
+        """Lets go; what nobody has looked at is gone."""
         self._connected = False
+        self._clear()
         self._bench.close()
 
     def now(self) -> float:
@@ -89,8 +89,8 @@ class LabRig:
         return self._ticks / RATE_HZ
 
     def sleep(self, duration_s: float) -> None:
-        """Advances the bench by whole control periods."""
-        for _ in range(max(round(duration_s * RATE_HZ), 0)):
+        """Advances the bench by whole control periods, at least as long as was asked for."""
+        for _ in range(max(math.ceil(duration_s * RATE_HZ - 1e-6), 0)):
             self._tick()
 
     def observe(self) -> Observation:
@@ -116,7 +116,9 @@ class LabRig:
             self.stop()
             raise HaltError("a command was not finite: the robot was stopped")
         limits = self._bench.embodiment.position_limits
-        self._bench.command(np.clip(target, limits[:, 0], limits[:, 1]))
+        taken = np.clip(target, limits[:, 0], limits[:, 1])
+        self._bench.command(taken)
+        self._samples["joint_command"].append((self.now(), taken))
 
     def stop(self) -> None:
         """Holds the robot where it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,11 @@ class Truth:
     T_world_object: Float[np.ndarray, "4 4"]
     """Where the object stands at the start."""
 
+    def friction_at(self, speed_m_s: float) -> float:
+        """Returns the friction of the object on the table while it slides at a speed [m/s]."""
+        extra = (self.stiction - 1.0) * np.exp(-((speed_m_s / self.stribeck_m_s) ** 2))
+        return float(self.table_friction * (1.0 + extra))
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""
         values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
@@ -71,7 +77,7 @@ class Truth:
 
 def draw(thing: LabObject, seed: int) -> Truth:
     """Draws the truth of a lab around the object's nominal values."""
-    rng = np.random.default_rng([20, seed])
+    rng = np.random.default_rng([20, seed, zlib.crc32(thing.name.encode())])
     mass = thing.mass_kg * rng.uniform(0.6, 1.4)
     extent = np.ptp(thing.shape.visual.vertices, axis=0)
     # What is inside has shifted by up to 4 % of the size; the spread about the centre changes a little with it.

@@ -24,9 +24,11 @@ def recording_figure(recording: Recording) -> Figure:
     strip = _strip(recording)
     panels = [name for name in ("path", "touch", "effort", "tracking") if _has(recording, name)]
     rows = (1 if strip is not None else 0) + (1 if panels else 0)
-    if not rows:
-        raise ValueError(f"recording {recording.name!r} holds nothing to draw")
     figure = Figure(figsize=(11, 2.5 * rows + 0.3), layout="constrained")
+    if not rows:
+        figure.set_figheight(0.8)
+        figure.suptitle(f"{recording.name}: nothing here that this figure shows", fontsize=10, x=0.01, ha="left")
+        return figure
     grid = figure.add_gridspec(rows, max(len(panels), 1))
     if strip is not None:
         axes = figure.add_subplot(grid[0, :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,12 @@ from dexloop.robots.describe import dof_addresses, qpos_addresses
 from dexloop.robots.embodiment import Embodiment
 
 
+@functools.lru_cache(maxsize=16)
+def compiled(embodiment: Embodiment) -> mujoco.MjModel:
+    """Returns the robot's own model, compiled once. It is shared: read it, do not change it."""
+    return embodiment.make_spec().compile()
+
+
 class Kinematics:
     """Poses and Jacobians of a robot's sites, for one pose or a batch.
 
@@ -28,7 +35,7 @@ class Kinematics:
 
     def __init__(self, embodiment: Embodiment, model: mujoco.MjModel | None = None):
         self.embodiment = embodiment
-        self.model = model if model is not None else embodiment.make_spec().compile()
+        self.model = model if model is not None else compiled(embodiment)
         self.data = mujoco.MjData(self.model)
         self._q = qpos_addresses(self.model, embodiment.joints)
         self._v = dof_addresses(self.model, embodiment.joints)

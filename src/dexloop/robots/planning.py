@@ -16,6 +16,7 @@ from dexloop.core.errors import InputError, UnknownName
 from dexloop.core.status import Level, Status
 from dexloop.robots.collision import Collisions
 from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.kinematics import compiled
 
 SLIDE_SCALE_M = 0.25
 """A slide's way that counts as much as one radian of a hinge [m]."""
@@ -76,7 +77,7 @@ def plan(
         A path with status `path_found`, or none with `start_in_collision`, `goal_in_collision`, `outside_limits` or
         `no_path`.
     """
-    model = scene if scene is not None else embodiment.make_spec().compile()
+    model = scene if scene is not None else compiled(embodiment)
     q0, q1 = (np.asarray(q, dtype=np.float64) for q in (start, goal))
     if q0.shape != embodiment.home.shape or q1.shape != embodiment.home.shape:
         raise InputError(f"start and goal need {len(embodiment.joints)} values, one a joint of {embodiment.name}")

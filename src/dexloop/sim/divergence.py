@@ -49,9 +49,15 @@ class Dump:
 _UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
+_KEPT = 12
+"""Dumps kept in a folder; older ones make room."""
+
+
 def write_dump(folder: Path, dump: Dump) -> Path:
     """Writes a dump and returns its file."""
     folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("diverged-*.npz"), key=lambda f: f.stat().st_mtime)[: -_KEPT + 1]:
+        old.unlink(missing_ok=True)
     file = folder / f"diverged-{uuid.uuid4().hex[:8]}.npz"
     buffer = np.empty(mujoco.mj_sizeModel(dump.model), dtype=np.uint8)
     mujoco.mj_saveModel(dump.model, None, buffer)

@@ -10,6 +10,8 @@ import mujoco.batch
 import numpy as np
 from jaxtyping import Float
 
+_TIME = int(mujoco.mjtState.mjSTATE_TIME)
+
 
 @runtime_checkable
 class Engine(Protocol):
@@ -48,7 +50,7 @@ class Engine(Protocol):
         """Advances all simulations, recording MjData fields [n, t, ...] after each step.
 
         Returns:
-            The recorded fields, and the simulations that failed with the reason. A failed one repeats its last record.
+            The recorded fields, and the simulations that failed with the reason; theirs are NaN from there on.
         """
         ...
 
@@ -102,17 +104,23 @@ class CpuEngine:
     ) -> tuple[Mapping[str, np.ndarray], dict[int, str]]:
         """Advances all simulations in one call."""
         start = self._time.copy()
+        fields = {name: self._buffer(name, steps) for name in record}
+        clock = np.zeros((self.n, steps, 1))
         failed: dict[int, str] = {}
-        out = {name: self._buffer(name, steps) for name in record}
         try:
-            fields = self._batch.rollout(steps, control=control, record=tuple(record), out=out)
+            self._batch.rollout(steps, control=control, record=(*record, _TIME), out={**fields, _TIME: clock})
         except mujoco.batch.SimulationError as error:
             failed = {int(i): self._batch.error(int(i)) for i in error.ids}
-            fields = out
         # MuJoCo stops (or resets) a simulation whose numbers blow up: then its clock is not where it should be.
-        reached = np.abs(self._time - start - steps * self._timesteps()).reshape(self.n)
-        for i in np.flatnonzero(~(reached < 0.5 * self.model.opt.timestep)):
+        due = start[:, None] + self._timesteps() * np.arange(1, steps + 1)
+        late = ~(np.abs(clock[..., 0] - due) < 0.5 * self.model.opt.timestep)
+        for i in np.flatnonzero(late[:, -1]):
             failed.setdefault(int(i), "its numbers became too large to go on")
+        for i in failed:
+            bad = int(np.argmax(late[i])) if late[i].any() else 0
+            for name in record:
+                if np.issubdtype(fields[name].dtype, np.floating):
+                    fields[name][i, bad:] = np.nan  # what MuJoCo left there looks like numbers, and is not
         return fields, failed
 
     def snapshot(self, i: int) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -123,7 +131,7 @@ class CpuEngine:
 
     def _timesteps(self) -> np.ndarray | float:
         own = self._batch.expanded("opt.timestep")
-        return self.model.opt.timestep if own is None else own
+        return self.model.opt.timestep if own is None else own.reshape(self.n, 1)
 
     def _buffer(self, name: str, steps: int) -> np.ndarray:
         like = np.asarray(getattr(self._sample, name))

@@ -40,7 +40,11 @@ class Parameter:
         return self.quantity.transform
 
     def write(self, expand: Expand, model: mujoco.MjModel, value: Float[np.ndarray, "n k"]) -> None:
-        """Writes values into n worlds.
+        """Writes values into n worlds; `check` them first."""
+        self.quantity.write(expand, model, self.selection, value)
+
+    def check(self, value: Float[np.ndarray, "n k"]) -> None:
+        """Checks values before anything is written.
 
         Raises:
             InputError: A value is not finite, out of bounds, or no body could have it.
@@ -53,7 +57,6 @@ class Parameter:
                 self.transform.to_free(value)
             except np.linalg.LinAlgError as error:
                 raise InputError(f"{self.name} is no inertia that a body could have: {_show(value)}") from error
-        self.quantity.write(expand, model, self.selection, value)
 
 
 def parameter(model: mujoco.MjModel, roles: Roles, name: str) -> Parameter:
@@ -87,6 +90,10 @@ def parameter(model: mujoco.MjModel, roles: Roles, name: str) -> Parameter:
         raise NoEffect(
             f"{name} has no effect: the camera has a field of view only; give it focal length and sensor size"
         )
+    if quantity.name == "grip" and not quantity.read(model, selection).any():
+        raise NoEffect(
+            f"{name} has no effect: only contacts named as pairs, such as an object's with the table, have it"
+        )
     _refuse_if_nothing_to_scale(model, selection, quantity, name)
     return Parameter(name, selection, quantity, unit, bounds, quantity.read(model, selection))
 
@@ -112,11 +119,9 @@ def available(model: mujoco.MjModel, roles: Roles) -> list[str]:
             continue  # a robot's many links would drown the rest
         for quantity in QUANTITIES:
             count = len(getattr(selection, quantity.on))
-            if (
-                not count
-                or (quantity.on == "joints" and role != "joint")
-                or _quantity(selection, quantity.name) != quantity
-            ):
+            if not count or _quantity(selection, quantity.name) != quantity:
+                continue
+            if quantity.name == "grip" and not quantity.read(model, selection).any():
                 continue
             names.append(
                 f"{role}[NAME].{quantity.name}" if quantity.single and count > 1 else f"{role}.{quantity.name}"
@@ -165,5 +170,6 @@ def write_model(scene: Scene, values: Mapping[str, float | np.ndarray]) -> None:
     model = scene.model
     for p in parameters(model, scene.roles, values):
         value = np.broadcast_to(np.asarray(values[p.name], dtype=np.float64), (1, p.size))
+        p.check(value)
         p.write(lambda field: getattr(model, field)[None], model, value)
     mujoco.mj_setConst(model, mujoco.MjData(model))

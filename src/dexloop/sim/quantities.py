@@ -72,37 +72,63 @@ def _inertia_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: F
     expand("body_iquat")[:, s.bodies[0]] = se3.quat_from_matrix(axes)
 
 
-def _column(field: str, column: int, on: str) -> tuple[Read, Write]:
-    """Reads and writes one column of a two-dimensional field, the same value for all selected elements."""
+def _owned_pairs(model: mujoco.MjModel, s: Selection) -> list[int]:
+    """Named contact pairs whose surface the selected geoms decide: those in which none has priority over them."""
+    owned = []
+    for pair, (a, b) in enumerate(zip(model.pair_geom1, model.pair_geom2, strict=True)):
+        mine, other = (a, b) if a in s.geoms else (b, a)
+        if mine in s.geoms and model.geom_priority[mine] >= model.geom_priority[other]:
+            owned.append(pair)
+    return owned
+
+
+def _friction_of(column: int, pair_columns: list[int]) -> tuple[Read, Write]:
+    """Reads and writes one kind of friction, the same for all selected geoms and the pairs that they decide."""
 
     def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
-        return getattr(model, field)[getattr(s, on)[0], column][None].copy()
+        return model.geom_friction[[s.geoms[0]], column].copy()
 
     def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
-        expand(field)[:, list(getattr(s, on)), column] = value
+        expand("geom_friction")[:, list(s.geoms), column] = value
+        if pairs := _owned_pairs(model, s):
+            for k in pair_columns:
+                expand("pair_friction")[:, pairs, k] = value
 
     return read, write
 
 
 def _solref_read(column: int) -> Read:
     def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
-        geom = s.geoms[0]
-        return _direct(model.geom_solref[geom])[[column]]
+        return _direct(model.geom_solref[s.geoms[0]])[[column]]
 
     return read
 
 
 def _solref_write(column: int) -> Write:
     def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
-        solref = expand("geom_solref")
-        for geom in s.geoms:
-            # The direct form has both numbers negative; the other one keeps what it stands for now.
-            positive = solref[:, geom, 0] > 0
-            if positive.any():
-                solref[positive, geom] = -_direct(model.geom_solref[geom])
-            solref[:, geom, column] = -value[:, 0]
+        _write_solref(expand("geom_solref"), model.geom_solref, list(s.geoms), column, value)
+        if pairs := _owned_pairs(model, s):
+            _write_solref(expand("pair_solref"), model.pair_solref, pairs, column, value)
 
     return write
+
+
+def _write_solref(solref: np.ndarray, nominal: np.ndarray, ids: list[int], column: int, value: np.ndarray) -> None:
+    for k in ids:
+        # The direct form has both numbers negative; the other one keeps what it stands for now.
+        positive = solref[:, k, 0] > 0
+        if positive.any():
+            solref[positive, k] = -_direct(nominal[k])
+        solref[:, k, column] = -value[:, 0]
+
+
+def _grip_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    pairs = _owned_pairs(model, s)
+    return -model.pair_solreffriction[pairs[:1], 1] if pairs else np.zeros(1)
+
+
+def _grip_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    expand("pair_solreffriction")[:, _owned_pairs(model, s), 1] = -value
 
 
 def _direct(solref: np.ndarray) -> np.ndarray:
@@ -192,8 +218,7 @@ def to_pixels(model: mujoco.MjModel, camera: int) -> Float[Array, " 4"]:
 
 _POSITIVE = (1e-6, 1e6)
 _FACTOR = (0.05, 20.0)
-_friction = _column("geom_friction", 0, "geoms")
-_torsion = _column("geom_friction", 1, "geoms")
+_friction, _torsion = _friction_of(0, [0, 1]), _friction_of(1, [2])
 _loss, _armature, _damping = _dof("dof_frictionloss"), _dof("dof_armature"), _dof("dof_damping")
 
 QUANTITIES: tuple[Quantity, ...] = (
@@ -204,6 +229,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("torsion", "geoms", "m", (1e-6, 0.1), Log(), *_torsion),
     Quantity("stiffness", "geoms", "1/s²", (1.0, 1e8), Log(), _solref_read(0), _solref_write(0)),
     Quantity("damping", "geoms", "1/s", (1e-2, 1e5), Log(), _solref_read(1), _solref_write(1)),
+    Quantity("grip", "geoms", "1/s", (1.0, 1e4), Log(), _grip_read, _grip_write),
     Quantity("friction", "joints", "N·m or N", _POSITIVE, Log(), *_loss),
     Quantity("armature", "joints", "kg·m² or kg", _POSITIVE, Log(), *_armature),
     Quantity("damping", "joints", "N·m·s or N·s/m", _POSITIVE, Log(), *_damping),

@@ -11,7 +11,7 @@ from pathlib import Path
 import mujoco
 
 from dexloop.core.errors import InputError
-from dexloop.sim.parts import Light, Part, Robot, Thing
+from dexloop.sim.parts import Light, Part, Robot, Table, Thing
 from dexloop.sim.roles import Roles, roles_of
 
 
@@ -45,8 +45,13 @@ class Scene:
     roles: Roles
 
     @staticmethod
-    def open(path: str | Path) -> Scene:
-        """Reads any MJCF file; roles are inferred from its names and joints."""
+    def open(path: str | Path, *, max_delay_s: float = 0.06) -> Scene:
+        """Reads any MJCF file; roles are inferred from its names and joints.
+
+        Args:
+            path: The file.
+            max_delay_s: Longest `actuator.delay` that a world of this scene can have [s]; 0 adds no buffers.
+        """
         path = Path(path)
         if not path.is_file():
             raise InputError(f"there is no model {path}")
@@ -54,6 +59,7 @@ class Scene:
             spec = mujoco.MjSpec.from_file(str(path))
             for body in spec.bodies[1:]:
                 body.simple = False  # else MuJoCo takes for granted that centres of mass stay where they are compiled
+            _remember_commands(spec, max_delay_s)
             model = spec.compile()
         except ValueError as error:
             raise InputError(f"{path} cannot be compiled: {error}") from error
@@ -87,16 +93,43 @@ def compose(*parts: Part, cfg: SceneCfg = SceneCfg()) -> Scene:  # noqa: B008 - 
         with _names_without_prefix():
             for part in parts:
                 part.add_to(spec)
-            if cfg.max_delay_s > 0:
-                for actuator in spec.actuators:
-                    actuator.nsample = max(int(actuator.nsample), int(cfg.max_delay_s / cfg.timestep_s) + 3)
-                    actuator.interp = 2  # cubic: motion changes smoothly with the delay, so that it can be identified
+            if any(isinstance(part, Table) for part in parts):
+                for part in parts:
+                    if isinstance(part, Thing):
+                        _lay_on_table(spec, part)
+            _remember_commands(spec, cfg.max_delay_s)
             model = spec.compile()
     except ValueError as error:
         raise InputError(f"the scene cannot be compiled: {error}") from error
     things = tuple(part.name for part in parts if isinstance(part, Thing))
     robots = tuple(part.embodiment for part in parts if isinstance(part, Robot))
     return Scene(spec, model, roles_of(model, things=things, robots=robots))
+
+
+def _remember_commands(spec: mujoco.MjSpec, max_delay_s: float) -> None:
+    """Gives actuators a buffer of past commands, which a delay looks back into."""
+    if max_delay_s > 0:
+        for actuator in spec.actuators:
+            actuator.nsample = max(int(actuator.nsample), int(max_delay_s / spec.option.timestep) + 3)
+            actuator.interp = 2  # cubic: motion changes smoothly with the delay, so that it can be identified
+
+
+def _lay_on_table(spec: mujoco.MjSpec, thing: Thing) -> None:
+    """Names the contacts of an object with the table, so that they can have a grip of their own (`table.grip`)."""
+    table = spec.geom("table")
+    slide, torsion, roll = table.friction
+    for geom in spec.body(thing.name).geoms:
+        if geom.contype or geom.conaffinity:
+            spec.add_pair(
+                name=f"{geom.name}/table",
+                geomname1=geom.name,
+                geomname2="table",
+                condim=4,
+                friction=[slide, slide, torsion, roll, roll],
+                solref=table.solref,
+                solimp=table.solimp,
+                solreffriction=[-1e-9, -2.0 / table.solref[0]],  # MuJoCo's own: as fast as the contact is stiff
+            )
 
 
 @contextlib.contextmanager

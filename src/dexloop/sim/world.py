@@ -20,6 +20,8 @@ from dexloop.sim.signals import signal
 
 Array = np.ndarray
 _MAX_DUMPS = 3
+_NOTHING = 1e-7
+"""A change of any signal below this is none [m, N, rad, ...]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +29,10 @@ class Rollout:
     """What was recorded."""
 
     signals: Mapping[str, np.ndarray]
-    """By name, [n, steps, ...]: the value after each step."""
+    """By name, [n, steps, ...]. Positions and velocities are those after each step; efforts, touch, sensor readings and
+    poses of bodies that are not free are those that led to them, one step older, as MuJoCo computes them."""
     diverged: Mapping[int, str] = field(default_factory=dict)
-    """Worlds that became unstable, and why. Their signals repeat the last good value."""
+    """Worlds that became unstable, and why. Their signals are NaN from there on, until they are reset."""
     dumps: tuple[Path, ...] = ()
     """Files that replay the first of them."""
 
@@ -44,7 +47,7 @@ class Rollout:
         """
         if self.diverged:
             first, reason = next(iter(self.diverged.items()))
-            where = f"; replay it: dexloop sim replay {self.dumps[0]}" if self.dumps else ""
+            where = f"; replay it: dexloop replay-dump {self.dumps[0]}" if self.dumps else ""
             raise Diverged(f"{len(self.diverged)} worlds diverged, the first is number {first}: {reason}{where}")
         return self
 
@@ -77,8 +80,10 @@ class World:
         self.engine: Engine = engine or CpuEngine(scene.model, n, threads)
         self.parameters = _find(scene, parameters)
         self._values = {p.name: np.tile(p.nominal, (n, 1)) for p in self.parameters}
-        self._dumps = dumps
-        self._history = _ControlHistory.of(scene.model)
+        self._written: set[str] = set()
+        self._dumps, self._dumped = dumps, 0
+        self._diverged: dict[int, str] = {}
+        self._history = _control_history(scene.model)
         self.reset()
 
     @property
@@ -99,7 +104,7 @@ class World:
     @property
     def values(self) -> Float[Array, "n p"]:
         """The values in force, side by side."""
-        return np.concatenate([self._values[p.name] for p in self.parameters], axis=1)
+        return np.concatenate([np.zeros((self.n, 0)), *(self._values[p.name] for p in self.parameters)], axis=1)
 
     def set(self, values: Mapping[str, object] | Float[Array, "n p"]) -> None:
         """Gives worlds their parameter values.
@@ -126,11 +131,16 @@ class World:
             written.add(name)
             return self.engine.expand(name)
 
+        given = {p.name: self._shaped(p, values[p.name]) for p in self.parameters if p.name in values}
+        for p in self.parameters:  # all are checked before the first is written
+            if p.name in given:
+                p.check(given[p.name])
+        self._values.update(given)
+        self._written |= set(given)
         for p in self.parameters:
-            # A parameter is written again if another one was, for they may share a field (mass scales the inertia).
-            value = self._shaped(p, values[p.name]) if p.name in values else self._values[p.name]
-            p.write(expand, self.model, value)
-            self._values[p.name] = value
+            # What was set before is written again, for parameters may share a field: mass scales the inertia.
+            if p.name in self._written:
+                p.write(expand, self.model, self._values[p.name])
         self.engine.commit(constants=bool(written & _CONSTANT_INPUTS))
 
     def reset(
@@ -139,6 +149,7 @@ class World:
         qpos: Float[Array, "*#n q"] | None = None,
         qvel: Float[Array, "*#n v"] | None = None,
         ctrl: Float[Array, "*#n u"] | None = None,
+        past: Float[Array, "*#n h u"] | None = None,
     ) -> None:
         """Puts all worlds into the scene's initial state, or the given one.
 
@@ -146,15 +157,40 @@ class World:
             qpos: Positions, for all worlds or each.
             qvel: Velocities.
             ctrl: Commands; they also fill the past that delayed actuators look back to.
+            past: Commands of the last h steps before now, the latest last, where they were not all the same.
+
+        Raises:
+            InputError: A shape does not fit, or a number is not finite.
         """
         self.engine.reset()
+        self._diverged = {}
         for name, value in (("qpos", qpos), ("qvel", qvel), ("ctrl", ctrl)):
             if value is not None:
-                self.engine.field(name)[...] = value
-        if ctrl is not None and self._history is not None:
-            self.engine.field("history")[:, self._history.entries] = np.broadcast_to(
-                np.asarray(ctrl, dtype=np.float64), (self.n, self.model.nu)
-            )[:, self._history.controls]
+                self._write_state(name, value)
+        if self._history is None:
+            return
+        history = self.engine.field("history")
+        if ctrl is not None:
+            commands = np.broadcast_to(np.asarray(ctrl, dtype=np.float64), (self.n, self.model.nu))
+            for actuator, entries in self._history.items():
+                history[:, entries] = commands[:, [actuator]]
+        if past is not None:
+            commands = np.asarray(past, dtype=np.float64)
+            commands = np.broadcast_to(commands, (self.n, *commands.shape[-2:]))
+            for actuator, entries in self._history.items():
+                known = min(len(entries), commands.shape[1])
+                history[:, entries[len(entries) - known :]] = commands[:, commands.shape[1] - known :, actuator]
+
+    def _write_state(self, name: str, value: object) -> None:
+        live, given = self.engine.field(name), np.asarray(value, dtype=np.float64)
+        if not np.isfinite(given).all():
+            raise InputError(f"{name} holds a value that is not a finite number")
+        try:
+            live[...] = given
+        except ValueError:
+            raise InputError(
+                f"{name} takes {list(live.shape)} or {list(live.shape[1:])}, not {list(given.shape)}"
+            ) from None
 
     def rollout(
         self,
@@ -175,9 +211,16 @@ class World:
         """
         if control is not None:
             control = np.asarray(control, dtype=np.float64)
+            if control.ndim not in (2, 3) or control.shape[-1] != self.model.nu:
+                raise InputError(
+                    f"the scene has {self.model.nu} actuators, the control has {(0, *control.shape)[-1]}: give "
+                    f"[steps, {self.model.nu}] or [{self.n}, steps, {self.model.nu}]"
+                )
+            if control.ndim == 3 and control.shape[0] not in (1, self.n):
+                raise InputError(f"there are {self.n} worlds, the control is for {control.shape[0]}")
+            if not np.isfinite(control).all():
+                raise InputError("the control holds a value that is not a finite number")
             control = np.broadcast_to(control, (self.n, *control.shape[-2:]))
-            if control.shape[-1] != self.model.nu:
-                raise InputError(f"the scene has {self.model.nu} actuators, the control has {control.shape[-1]}")
             steps = control.shape[1]
         if not steps or steps < 1:
             raise InputError("a rollout needs a control, or steps of at least 1")
@@ -185,8 +228,15 @@ class World:
         fields = tuple(dict.fromkeys(name for s in wanted for name, _ in s.sources))
         before = self.engine.state()
         recorded, failed = self.engine.rollout(steps, control, fields)
-        dumps = tuple(self._dump(i, before[i], control, steps, failed[i]) for i in list(failed)[:_MAX_DUMPS])
-        return Rollout({s.name: s.take(recorded) for s in wanted}, failed, dumps)
+        room = max(_MAX_DUMPS - self._dumped, 0)
+        dumps = tuple(self._dump(i, before[i], control, steps, failed[i]) for i in list(failed)[:room])
+        for i, reason in self._diverged.items():  # what diverged before has no state to go on from
+            for name in fields:
+                if np.issubdtype(recorded[name].dtype, np.floating):
+                    recorded[name][i] = np.nan
+            failed.setdefault(i, reason)
+        self._diverged = dict(sorted(failed.items()))
+        return Rollout({s.name: s.take(recorded) for s in wanted}, self._diverged, dumps)
 
     def step(
         self, control: Float[Array, "*#n u"] | None = None, *, steps: int = 1, record: Sequence[str] = ("qpos",)
@@ -202,7 +252,7 @@ class World:
             The signals after the last step, [n, ...].
         """
         if control is not None:
-            self.engine.field("ctrl")[...] = control
+            self._write_state("ctrl", control)
         out = self.rollout(steps=steps, record=record)
         return Rollout({name: value[:, -1] for name, value in out.signals.items()}, out.diverged, out.dumps)
 
@@ -212,6 +262,7 @@ class World:
 
     def set_state(self, state: Float[Array, "n s"]) -> None:
         """Puts back what `state` gave."""
+        self._diverged = {}
         self.engine.set_state(state)
 
     def snapshot(self, i: int = 0) -> tuple[MjModel, mujoco.MjData]:
@@ -228,8 +279,8 @@ class World:
     ) -> None:
         """Checks by trying that every parameter changes the recorded signals of this motion.
 
-        Each component is moved by `relative` of its value (or, where that is zero, of its range) in a world of its
-        own; state and values of this world are left alone.
+        A change of less than 1e-7 (SI) is none. Each component is moved by `relative` of its value (or, where that is
+        zero, of its range) in a world of its own; state and values of this world are left alone.
 
         Raises:
             NoEffect: A parameter moved and nothing else did.
@@ -242,11 +293,11 @@ class World:
             start = row - 1
             for k in range(p.size):
                 free = p.transform.to_free(theta[0, start : start + p.size])
-                span = abs(p.bounds[1] - p.bounds[0])
-                moved = free[k] + (np.log1p(relative) if _is_log(p, k) else relative * min(span, 0.05))
-                if not _is_log(p, k) and moved > p.bounds[1]:
-                    moved = free[k] - relative * min(span, 0.05)
-                theta[row, start : start + p.size] = p.transform.to_value(_replaced(free, k, moved))
+                step = np.log1p(relative) if _is_log(p, k) else relative * min(abs(p.bounds[1] - p.bounds[0]), 0.05)
+                moved = p.transform.to_value(_replaced(free, k, free[k] + step))
+                if (moved > p.bounds[1]).any():
+                    moved = p.transform.to_value(_replaced(free, k, free[k] - step))
+                theta[row, start : start + p.size] = moved
                 owner.append(p.name)
                 row += 1
         trial.set(theta)
@@ -255,7 +306,7 @@ class World:
             name
             for name in dict.fromkeys(owner)
             if not any(
-                np.abs(out[s][1 + j] - out[s][0]).max() > 1e-12
+                np.nanmax(np.abs(out[s][1 + j] - out[s][0])) > _NOTHING
                 for s in record
                 for j, other in enumerate(owner)
                 if other == name
@@ -283,36 +334,28 @@ class World:
             import platformdirs
 
             folder = Path(platformdirs.user_cache_dir("dexloop")) / "diverged"
+        self._dumped += 1
         values = {p.name: self._values[p.name][i].tolist() for p in self.parameters}
         own_model, _ = self.engine.snapshot(i)
         own = None if control is None else control[i].copy()
         return write_dump(folder, Dump(own_model, state, own, steps, reason, values))
 
 
-@dataclass(frozen=True, eq=False)
-class _ControlHistory:
-    """Where delayed actuators keep their past commands."""
+def _control_history(model: MjModel) -> dict[int, np.ndarray] | None:
+    """Returns where in MjData.history each delayed actuator keeps its past commands, the oldest first.
 
-    entries: np.ndarray
-    """Positions in MjData.history."""
-    controls: np.ndarray
-    """The control that each holds."""
-
-    @staticmethod
-    def of(model: MjModel) -> _ControlHistory | None:
-        """Finds them by writing a mark, since the layout of the buffer is MuJoCo's own affair."""
-        data = mujoco.MjData(model)
-        entries, controls = [], []
-        for a in range(model.nu):
-            samples = int(model.actuator_history[a, 0])
-            if samples < 1:
-                continue
-            before = data.history.copy()
-            mujoco.mj_initCtrlHistory(model, data, a, None, np.full(samples, 1234.5))
-            found = np.flatnonzero(data.history != before)
-            entries.append(found)
-            controls.append(np.full(len(found), a))
-        return _ControlHistory(np.concatenate(entries), np.concatenate(controls)) if entries else None
+    They are found by writing marks, since the layout of the buffer is MuJoCo's own affair.
+    """
+    data, found = mujoco.MjData(model), {}
+    for actuator in range(model.nu):
+        samples = int(model.actuator_history[actuator, 0])
+        if samples > 0:
+            marks = 1e6 + np.arange(samples)
+            mujoco.mj_initCtrlHistory(model, data, actuator, None, marks)
+            order = {float(v): k for k, v in enumerate(data.history)}
+            found[actuator] = np.array([order[float(mark)] for mark in marks])
+            mujoco.mj_initCtrlHistory(model, data, actuator, None, np.zeros(samples))
+    return found or None
 
 
 def _find(scene: Scene, names: Iterable[str]) -> tuple[Parameter, ...]:

@@ -43,11 +43,13 @@ def make_spec() -> mujoco.MjSpec:
         body = base.add_body(name=f"{jaw}_jaw", pos=[0, 0, 0.069])
         parts.joint(body, f"{jaw}_jaw", (side, 0, 0), LIMITS_M, FEEL, slide=True)
         parts.solid(body, "box", METAL, 0.030, size=[0.011, 0.013, 0.009], pos=[side * 0.016, 0, 0.009])
-        parts.solid(body, "box", SHELL, 0.022, size=[0.005, 0.011, 0.026], pos=[side * 0.011, 0, 0.042])
+        parts.solid(
+            body, "box", SHELL, 0.022, name=f"{jaw}_shell", size=[0.005, 0.011, 0.026], pos=[side * 0.011, 0, 0.042]
+        )
         parts.pad(body, "box", PAD, 0.008, name=f"{jaw}_pad", size=[0.003, 0.010, 0.014], pos=[side * 0.003, 0, 0.054])
         body.add_site(
             name=f"{jaw}_tip", pos=[0, 0, 0.054], quat=FACING[jaw], type=mujoco.mjtGeom.mjGEOM_BOX,
-            size=[0.018, 0.014, 0.008], group=parts.HIDDEN,
+            size=[0.030, 0.014, 0.018], group=parts.HIDDEN,
         )  # fmt: skip
         parts.touch(spec, f"{jaw}_tip")
         parts.servo(spec, f"{jaw}_jaw", LIMITS_M, **SERVO)
@@ -70,7 +72,9 @@ def make() -> Embodiment:
         hand_joints=joints,
         speed_limits=dict.fromkeys(joints, SPEED_M_S),
         home=dict.fromkeys(joints, LIMITS_M[1]),
-        fingertips=[Fingertip(jaw, f"{jaw}_jaw", f"{jaw}_tip", (f"{jaw}_pad",)) for jaw in ("right", "left")],
+        fingertips=[
+            Fingertip(jaw, f"{jaw}_jaw", f"{jaw}_tip", (f"{jaw}_pad", f"{jaw}_shell")) for jaw in ("right", "left")
+        ],
         palm="palm",
         mount="flange",
     )
