@@ -59,6 +59,8 @@ def _main(options: argparse.Namespace, package: str) -> int:
         baseline.update(lines, options.baseline)
 
     reasons = [f"{name} raised an error" for name in outcome.failures]
+    if options.gate and not known:
+        reasons.append(f"there is no baseline {options.baseline}: make one with --update-baseline")
     if options.gate:
         reasons += [f"{line.name}: {line.verdict}" for line in lines if not line.verdict.passes]
     if options.target:

@@ -101,18 +101,20 @@ PARTS = (
         "reads MCAP files and ROS 2 bags",
         "Run `pip install mcap mcap-ros2-support`.",
     ),
-    Part("torch", ("torch",), "trains policies (no stage needs it yet)", "Run `pip install -c constraints.txt torch`."),
+    Part(
+        "torch", ("torch",), "trains policies (no stage needs it yet)", "Run `pip install torch==2.13.0` (a CPU build)."
+    ),
     Part(
         "pycolmap",
         ("pycolmap",),
         "finds cameras in a scan (no stage needs it yet)",
-        "Run `pip install -c constraints.txt pycolmap`.",
+        "Run `pip install pycolmap`.",
     ),
     Part(
         "mjx",
         ("mujoco-mjx",),
         "a second physics engine (no stage needs it yet)",
-        "Run `pip install -c constraints.txt mujoco-mjx`.",
+        "Run `pip install mujoco-mjx`.",
     ),
 )
 

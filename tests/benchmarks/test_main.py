@@ -48,8 +48,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_gate(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.run("--gate") == 0  # new metrics are reported, not failing
-    assert "new" in capsys.readouterr().out
+    assert bench.run("--gate") == 1  # a gate without a baseline would let anything through
+    captured = capsys.readouterr()
+    assert "there is no baseline" in captured.err
+    assert "new" in captured.out
     assert bench.run("--update-baseline") == 0
     assert bench.run("--gate", value=91.0) == 0
     assert bench.run("--gate", value=1000.0) == 0
@@ -60,6 +62,11 @@ def test_gate(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert "-11.0%" in captured.out
     assert bench.run(value=89.0) == 0  # without --gate it is only shown
     assert "step back" in capsys.readouterr().out
+
+
+def test_a_new_metric_passes_the_gate(bench: Bench) -> None:
+    assert bench.run("--update-baseline", names="rate") == 0
+    assert bench.run("--gate", names="rate other") == 0
 
 
 def test_gate_fails_when_a_metric_vanishes(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def test_folders_inside_are_recordings(tmp_path: Path):
 )
 def test_times_of_frames(tmp_path: Path, keys: str, t: np.ndarray, clock: str):
     irregular = "frame,t\n" + "".join(f"{i},{10 * (i * i + i)}\n" for i in range(6))
-    make(tmp_path, f"[videos.cam]\nfov_y_deg = 40\n{keys}", cam=irregular)
+    make(tmp_path, f"[videos.cam]\nfov_y_deg = 40\n{keys}", **({"cam": irregular} if "times" in keys else {}))
     with VideoWriter(tmp_path / "cam.mp4", 64, 48, 20) as writer:
         for i in range(6):
             writer.write(np.full((48, 64, 3), 40 * i, np.uint8))
@@ -138,3 +138,15 @@ def test_an_unknown_key_of_the_robot(tmp_path: Path):
     toml = '[robot]\njoint = ["a"]\n[streams.x]\nkind = "touch"\n'
     with pytest.raises(UnknownName, match=r"unknown key 'joint' \(did you mean 'joints'"):
         read_folder(make(tmp_path, toml, x="t,a\n0,1\n0.1,1\n"))
+
+
+def test_a_file_that_nobody_named_and_a_marker_outside_are_told(tmp_path: Path) -> None:
+    (tmp_path / "capture.toml").write_text(
+        '[markers]\nrelease = 1e9\n[streams.force]\nkind = "scalar"\nunit = "N"\nchannels = ["f"]\n'
+    )
+    rows = "\n".join(f"{k / 100},{k % 7}" for k in range(50))
+    (tmp_path / "force.csv").write_text(f"t,f\n{rows}\n")
+    (tmp_path / "forgotten.csv").write_text(f"t,f\n{rows}\n")
+    notes = {note.code: note.message for note in read_folder(tmp_path)[0].notes}
+    assert "forgotten.csv" in notes["left_out"]
+    assert "release" in notes["markers"]

@@ -23,11 +23,11 @@ from dexloop.lab.truth import Truth, draw
 from dexloop.robots.catalog import load
 from dexloop.vision.board import Board
 
-BOARD = Board()
-BOARD_AT = (0.1, 0.24)
+BOARD = Board(square_m=0.05, marker_m=0.038)
+BOARD_AT = (0.14, 0.22)
 """Where on the mat: far enough from the robot, near enough to the fixed camera [m]."""
 CAMERA_FPS = 30.0
-CAMERA_PLACE = (np.array([0.42, -0.52, 0.42]), np.array([0.02, 0.0, 0.06]))
+CAMERA_PLACE = (np.array([0.44, -0.50, 0.40]), np.array([-0.03, 0.0, 0.09]))
 """Where the fixed camera stands and what it looks at [m]."""
 
 
@@ -55,7 +55,7 @@ class Lab:
         """Returns the bench as the engine sees it, anew: the object is back in its place."""
         width, height = self.cfg.picture_px
         eye, target = CAMERA_PLACE
-        camera = Camera.from_fov("front", width, height, 0.62, se3.look_at(eye, target))
+        camera = Camera.from_fov("front", width, height, 0.72, se3.look_at(eye, target))
         bench = Bench(
             self.object, self._truth, self._embodiment, self._mat, camera, nice=self.cfg.nice, seed=self.cfg.seed
         )

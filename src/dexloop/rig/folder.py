@@ -11,7 +11,7 @@ import numpy as np
 from dexloop.core.camera import Camera
 from dexloop.core.capture import POSE_CHANNELS, WRENCH_CHANNELS, Stream, StreamInfo, VideoInfo
 from dexloop.core.errors import InputError, UnknownName
-from dexloop.core.status import Status
+from dexloop.core.status import Level, Status
 from dexloop.rig.capture_toml import FILE, CaptureEntry, StreamEntry, VideoEntry, inside, read_entry
 from dexloop.rig.csv_table import Table, read_table
 from dexloop.rig.imported import ImportedRecording, ImportedVideo, guessed_camera
@@ -72,6 +72,9 @@ def _read_recording(folder: Path, entry: CaptureEntry, above: CaptureEntry) -> I
     check_overlap([(s.info.name, s.info.clock, s.t) for s in [*streams, *videos]], str(file))
     if found:
         robot = {"name": "", **robot, "joints": list(found)}
+    notes += _left_out(folder, entry)
+    markers = {k: float(v) for k, v in (entry.markers or {}).items()}
+    notes += _odd_markers(markers, streams)
     return ImportedRecording(
         name=entry.name or folder.resolve().name,
         robot=robot,
@@ -80,8 +83,34 @@ def _read_recording(folder: Path, entry: CaptureEntry, above: CaptureEntry) -> I
         videos=tuple(videos),
         place=str(file),
         notes=tuple(notes),
-        markers={k: float(v) for k, v in (entry.markers or {}).items()},
+        markers=markers,
     )
+
+
+def _left_out(folder: Path, entry: CaptureEntry) -> list[Status]:
+    """Tells of data files in the folder that nobody named: most likely forgotten."""
+    named = {said.file or f"{name}.csv" for name, said in (entry.streams or {}).items()}
+    for name, said in (entry.videos or {}).items():
+        named |= {said.file or f"{name}.mp4", said.times or ""}
+    there = (p.name for p in folder.iterdir() if p.suffix.lower() in (".csv", ".mp4"))
+    left = sorted(name for name in there if name not in named)
+    if not left:
+        return []
+    message = f"{folder} also holds {', '.join(left)}, which {FILE} does not name"
+    return [Status(Level.WARN, "left_out", message, "Name it under streams or videos, or move it away.")]
+
+
+def _odd_markers(markers: dict[str, float], streams: list[Stream]) -> list[Status]:
+    """Tells of moments that lie outside everything that was recorded."""
+    times = [s.t for s in streams if len(s.t)]
+    if not times:
+        return []
+    first, last = min(float(t[0]) for t in times), max(float(t[-1]) for t in times)
+    odd = [name for name, t in markers.items() if not first <= t <= last]
+    if not odd:
+        return []
+    message = f"the markers {', '.join(odd)} lie outside the recording ({first:.3f} to {last:.3f} s)"
+    return [Status(Level.WARN, "markers", message, "Give them in seconds on the robot's clock.")]
 
 
 def _robot_joints(robot: dict[str, Any], file: Path) -> tuple[str, ...]:
