@@ -86,6 +86,7 @@ def _stepping(name: str, scene: Scene, home: np.ndarray | None) -> list[Metric]:
         batch.expand("body_mass")[:, body] = mass
         batch.expand("body_inertia")[:, body] = model.body_inertia[body] * (mass / model.body_mass[body])[:, None]
         batch.expand("geom_friction")[:, table, 0] = friction
+        batch.expand("pair_friction")[:, :, :2] = friction[:, None, None]
         batch.set_const()
         return batch.rollout(STEPS, control=control, record=("qpos", "qfrc_actuator"))["qpos"]
 
