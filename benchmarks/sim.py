@@ -20,7 +20,7 @@ from dexloop.sim.render import Renderer
 from dexloop.sim.scene import Scene, SceneCfg, compose
 from dexloop.sim.world import World
 
-N, STEPS, ROUNDS, PICTURES = 64, 150, 9, 12
+N, STEPS, ROUNDS, PICTURES = 64, 150, 12, 25
 HAND = load("dex16@wrist")
 PARAMETERS = ("object.mass", "table.friction")
 CAMERA = Camera.from_fov("cam", 640, 480, 0.7, se3.look_at(np.array([0.5, -0.4, 0.4]), np.array([0.0, 0.0, 0.05])))
