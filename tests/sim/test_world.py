@@ -155,6 +155,7 @@ def test_wrong_shapes_and_numbers_are_told():
         (lambda: world.reset(qpos=np.zeros(3)), "qpos takes"),
         (lambda: world.reset(qvel=np.full(world.model.nv, np.nan)), "not a finite number"),
         (lambda: world.step(np.zeros(4)), "ctrl takes"),
+        (lambda: world.set(np.zeros((2, 3))), r"parameters take \[2, 0\]"),
         (lambda: world.rollout(np.zeros((3, 10, 1))), "2 worlds, the control is for 3"),
         (lambda: world.rollout(np.full((10, 1), np.nan)), "not a finite number"),
     ]:

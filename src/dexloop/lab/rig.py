@@ -129,19 +129,19 @@ class LabRig:
         """Lets one control period pass. Camera and tracker run on their own, somewhere between the robot's ticks."""
         self._ticks += 1
         robot_t = self._ticks / RATE_HZ
-        for name, sensor in self._sensors.items():
+        for name, sensor in sorted(self._sensors.items(), key=lambda item: item[1].next_s):
             if sensor.next_s <= robot_t:
                 self._advance_to(sensor.next_s)
                 if self._connected:
-                    self._look(name, sensor)
+                    self._look(name)
                 sensor.next_s += 1.0 / sensor.rate_hz
         self._advance_to(robot_t)
         if self._connected:
             for name, value in self._bench.sense().items():
                 self._samples[name].append((robot_t, value))
 
-    def _look(self, name: str, sensor: _FreeRunning) -> None:
-        stamp = self._bench.camera_stamp(sensor.next_s)
+    def _look(self, name: str) -> None:
+        stamp = self._bench.camera_stamp(self._bench.time - self._start)
         if name == "object_pose":
             self._samples[name].append((stamp, self._bench.track()))
         else:

@@ -118,7 +118,10 @@ class World:
             InputError: A value has a wrong shape, is not finite or is out of bounds.
         """
         if not isinstance(values, Mapping):
-            theta = np.broadcast_to(np.asarray(values, dtype=np.float64), (self.n, self.size))
+            theta = np.asarray(values, dtype=np.float64)
+            if theta.shape not in ((self.size,), (1, self.size), (self.n, self.size)):
+                raise InputError(f"the parameters take [{self.n}, {self.size}] numbers, not {list(theta.shape)}")
+            theta = np.broadcast_to(theta, (self.n, self.size))
             ends = np.cumsum([p.size for p in self.parameters])
             values = {p.name: theta[:, end - p.size : end] for p, end in zip(self.parameters, ends, strict=True)}
         known = {p.name: p for p in self.parameters}
