@@ -96,6 +96,16 @@ def test_a_lift_straddles_the_object_and_rises(benches, robot):
     np.testing.assert_allclose(0.5 * (a + b)[0, :2], box.centre[:2], atol=5e-3)
 
 
+def test_a_lift_pinches_where_it_is_told(benches):
+    bench = benches["dex16@wrist"]
+    motion = plan_motion(Lift(grip_height_m=0.05, grip_width_m=0.03), bench, RATE)
+    a, b = (tips(bench, motion.action, site) for site in pinch_sites(bench.robot))
+    assert 0.5 * (a + b)[0, 2] == pytest.approx(0.05, abs=2e-3)
+    assert 0.03 < np.linalg.norm((a - b)[0]) < 0.07
+    with pytest.raises(InputError, match="above the object"):
+        plan_motion(Lift(grip_height_m=0.5), bench, RATE)
+
+
 def test_poking_stretches_one_finger_beyond_all_others(benches):
     robot = benches["dex16@wrist"].robot
     kinematics = Kinematics(robot)

@@ -109,8 +109,13 @@ def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
     robot = bench.robot
     box = bench.object_at()
     axis, width = box.narrow_axis()
-    grip = np.array([*box.centre[:2], max(0.6 * box.height_m, box.height_m - 0.04)])
-    opened = _straddle(bench, grip, axis, width)
+    width = width if plan.grip_width_m is None else plan.grip_width_m
+    height = plan.grip_height_m or max(0.6 * box.height_m, box.height_m - 0.04)
+    if height > box.height_m:
+        raise InputError(f"a grip at {height} m is above the object, which is {box.height_m:.3f} m high")
+    grip = np.array([*box.centre[:2], height])
+    # Where the object is narrower than its box, the box is no guide to what the hand would touch.
+    opened = _straddle(bench, grip, axis, width, ignore_object=plan.grip_width_m is not None)
     closed = squeeze(robot, opened, 0.5 * width - plan.squeeze_m)
     T_world_palm = bench.T_world_base @ Kinematics(robot).palm(opened)
     up = np.array([0.0, 0.0, 1.0])
@@ -127,10 +132,12 @@ def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
     return Motion(approach, action, retreat, dict(zip(("lift", "hold", "lower"), ends.tolist(), strict=True)))
 
 
-def _straddle(bench: Bench, grip: Float[Array, "3"], axis: Float[Array, "3"], width: float) -> Float[Array, " n"]:
+def _straddle(
+    bench: Bench, grip: Float[Array, "3"], axis: Float[Array, "3"], width: float, *, ignore_object: bool
+) -> Float[Array, " n"]:
     """Solves for the hand above the object, thumb and fingers on either side of it, palm down as far as it can."""
     robot = bench.robot
-    kinematics, collisions = Kinematics(robot), _collisions(bench)
+    kinematics, collisions = Kinematics(robot), _collisions(bench, ignore_object=ignore_object)
     reason = "it finds no posture"
     for hand in itertools.islice(pinches(robot, width), _GRASPS):
         T_palm = se3.inverse(kinematics.palm(hand))

@@ -71,9 +71,14 @@ class Lift:
     """How far inside the surface the fingertips aim; the servos' softness turns it into force [m]."""
     hold_s: float = 0.8
     """How long to hold it up [s]."""
+    grip_height_m: float | None = None
+    """Where to pinch it, above the table [m]; by default 40 mm below its top, and never below 60 % of its height."""
+    grip_width_m: float | None = None
+    """How wide it is there [m]; by default as wide as the narrow side of its box. A bottle's neck is narrower."""
 
     def __post_init__(self) -> None:
         _require(self, height_m=(0.005, 0.5), squeeze_m=(0.001, 0.1), hold_s=(0.0, 60.0))
+        _require(self, grip_height_m=(0.005, 1.0), grip_width_m=(0.002, 0.3))
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class HumanVideo:
 def _require(plan: object, **ranges: tuple[float, float]) -> None:
     for name, (low, high) in ranges.items():
         value = getattr(plan, name)
-        if not low <= value <= high:  # also false for NaN
+        if value is not None and not low <= value <= high:  # also so for NaN
             raise InputError(f"{type(plan).__name__}.{name} is from {low:g} to {high:g}, not {value:g}")
 
 
