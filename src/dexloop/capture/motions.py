@@ -119,7 +119,7 @@ def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
     closed = squeeze(robot, opened, 0.5 * width - plan.squeeze_m)
     T_world_palm = bench.T_world_base @ Kinematics(robot).palm(opened)
     up = np.array([0.0, 0.0, 1.0])
-    higher = _carry(bench, opened, T_world_palm, (ABOVE_M + 0.3 * box.height_m) * up)
+    higher = _highest(bench, opened, T_world_palm, ABOVE_M + 0.3 * box.height_m)
     raised = _carry(bench, closed, T_world_palm, plan.height_m * up)
     close = _ease(opened, closed, 0.5, rate_hz)
     lift = _ease(closed, raised, max(plan.height_m / 0.1, 0.4), rate_hz)
@@ -171,6 +171,16 @@ def _carry(bench: Bench, q: Array, T_world_palm: Array, by: Array) -> Array:
     if not found.converged:
         raise InputError(f"{robot.name} cannot carry the object there: {found.status.message}")
     return found.q
+
+
+def _highest(bench: Bench, q: Array, T_world_palm: Array, height_m: float) -> Array:
+    """Solves for the palm as far straight above as the arm reaches, from where it comes down."""
+    for part in (1.0, 0.75, 0.5):
+        try:
+            return _carry(bench, q, T_world_palm, np.array([0.0, 0.0, part * height_m]))
+        except InputError as error:
+            reason = error
+    raise reason
 
 
 def _free(plan: FreeMotion, bench: Bench, rate_hz: float) -> Motion:
