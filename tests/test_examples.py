@@ -28,4 +28,4 @@ def test_pushing_in_the_lab(repository, tmp_path):
 
 def test_many_worlds(repository):
     out = run(repository, "02_many_worlds.py")
-    assert float(re.search(r"Coulomb: ([\d.]+) %", out)[1]) < 5.0
+    assert float(re.search(r"Coulomb: ([\d.]+) %", out)[1]) < 2.0
