@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 
 from dexloop.core.errors import Diverged, InputError, NoEffect, UnknownName
-from dexloop.sim.divergence import read_dump
+from dexloop.sim.divergence import Dump, read_dump, write_dump
+from dexloop.sim.roles import roles_of
+from dexloop.sim.scene import Scene
 from dexloop.sim.world import World
 from tests.sim.scenes import Pusher, box, push_control, push_scene
 
@@ -80,6 +82,43 @@ def test_a_diverging_world_is_reported_dumped_and_spoils_nothing(tmp_path, capfd
     assert dump.model.body("box").mass == pytest.approx(0.3)
     step, _ = dump.replay()
     assert step < 5, "the dump blows up again"
+
+
+def test_a_dump_replays_what_was_moved(tmp_path):
+    """A push by hand ends where it ended, and a file from before there was `moving` can be read."""
+    spec = push_scene().spec.copy()
+    spec.worldbody.add_body(name="a", mocap=True, pos=[0.3, 0.3, 0.3])
+    hand = spec.worldbody.add_body(name="hand", mocap=True, pos=[0, -0.06, 0.03])
+    hand.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.015, 0, 0])
+    scene = Scene(spec, model := spec.compile(), roles_of(model, things=["box"]))
+    path = np.tile([0.0, -0.06, 0.03, 1.0, 0.0, 0.0, 0.0], (200, 1))
+    path[:, 1] += np.linspace(0.0, 0.1, 200)
+    world = World(scene, 1)
+    state = world.state()[0]
+    expected = world.rollout(np.zeros((200, 1)), moving={"hand": path})["qpos"][0, -1]
+    places, turns = np.tile([0.3, 0.3, 0.3], (200, 2)), np.tile([1.0, 0.0, 0.0, 0.0], (200, 2))
+    places[:, 3:], turns[:, 4:] = path[:, :3], path[:, 3:]
+    moving = {"mocap_pos": places, "mocap_quat": turns}
+    file = write_dump(tmp_path, Dump(model, state, np.zeros((200, 1)), 200, "a test", {}, moving))
+    step, data = read_dump(file).replay()
+    assert step == 200
+    np.testing.assert_array_equal(data.qpos, expected)
+    old = read_dump(write_dump(tmp_path, Dump(model, state, np.zeros((200, 1)), 200, "a test", {})))
+    assert old.moving == {}
+    assert np.abs(old.replay()[1].qpos - expected).max() > 0.01
+
+
+def test_a_world_moved_by_hand_dumps_how(tmp_path, capfd):
+    spec = push_scene().spec.copy()
+    spec.worldbody.add_body(name="hand", mocap=True)
+    scene = Scene(spec, model := spec.compile(), roles_of(model, things=["box"]))
+    path = np.random.default_rng(0).normal(size=(2, 20, 7))
+    world = World(scene, 2, dumps=tmp_path)
+    world.engine.field("qvel")[1] = 1e13
+    dump = read_dump(world.rollout(np.zeros((20, 1)), moving={"hand": path}).dumps[0])
+    np.testing.assert_array_equal(dump.moving["mocap_pos"], path[1, :, :3])
+    np.testing.assert_array_equal(dump.moving["mocap_quat"], path[1, :, 3:])
+    assert dump.control is not None
 
 
 def test_a_dump_that_is_none_is_refused(tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import mujoco
@@ -28,6 +29,8 @@ class Dump:
     reason: str
     parameters: dict[str, list[float]]
     """The values that the world's parameters had."""
+    moving: Mapping[str, Float[np.ndarray, "t _"]] = field(default_factory=dict)
+    """What else was given before each step: fields of MjData by name, such as mocap_pos, flat."""
 
     def replay(self) -> tuple[int, mujoco.MjData]:
         """Steps until it blows up again.
@@ -40,6 +43,8 @@ class Dump:
         for step in range(self.steps):
             if self.control is not None:
                 data.ctrl[:] = self.control[step]
+            for name, rows in self.moving.items():
+                getattr(data, name).flat = rows[step]
             mujoco.mj_step(self.model, data)
             if any(data.warning[k].number for k in _UNSTABLE):
                 return step, data
@@ -49,6 +54,8 @@ class Dump:
 _UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
+_MOVING = "moving."
+"""Begins the names of arrays in a file that are more than the control."""
 _KEPT = 12
 """Dumps kept in a folder; older ones make room."""
 
@@ -67,9 +74,10 @@ def write_dump(folder: Path, dump: Dump) -> Path:
         "reason": dump.reason,
         "parameters": dump.parameters,
     }
-    control = {} if dump.control is None else {"control": dump.control}
+    inputs = {} if dump.control is None else {"control": dump.control}
+    inputs |= {f"{_MOVING}{name}": rows for name, rows in dump.moving.items()}
     text = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-    save_arrays(file, model=buffer, state=dump.state, about=text, **control)
+    save_arrays(file, model=buffer, state=dump.state, about=text, **inputs)
     return file
 
 
@@ -87,6 +95,9 @@ def read_dump(file: str | Path) -> Dump:
                 f"{file} was written with MuJoCo {about['mujoco']}, this is {mujoco.__version__}: install that version"
             )
         model = mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": arrays["model"].tobytes()})
-        return Dump(model, arrays["state"], arrays.get("control"), about["steps"], about["reason"], about["parameters"])
+        moving = {name.removeprefix(_MOVING): rows for name, rows in arrays.items() if name.startswith(_MOVING)}
+        return Dump(
+            model, arrays["state"], arrays.get("control"), about["steps"], about["reason"], about["parameters"], moving
+        )
     except (KeyError, ValueError) as error:
         raise InputError(f"{file} is no dump of a diverged world: {error}") from error

@@ -11,6 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 _TIME = int(mujoco.mjtState.mjSTATE_TIME)
+INPUTS: dict[str, int] = {
+    "ctrl": int(mujoco.mjtState.mjSTATE_CTRL),
+    "mocap_pos": int(mujoco.mjtState.mjSTATE_MOCAP_POS),
+    "mocap_quat": int(mujoco.mjtState.mjSTATE_MOCAP_QUAT),
+}
+"""What a rollout may be given step by step, in the order in which MuJoCo lays it side by side."""
 
 
 @runtime_checkable
@@ -45,9 +51,14 @@ class Engine(Protocol):
         ...
 
     def rollout(
-        self, steps: int, control: Float[np.ndarray, "n t u"] | None, record: Sequence[str]
+        self, steps: int, inputs: Mapping[str, Float[np.ndarray, "n t k"]], record: Sequence[str]
     ) -> tuple[Mapping[str, np.ndarray], dict[int, str]]:
         """Advances all simulations, recording MjData fields [n, t, ...] after each step.
+
+        Args:
+            steps: How many.
+            inputs: By name, see `INPUTS`; what is not named keeps its value.
+            record: Names of MjData fields.
 
         Returns:
             The recorded fields, and the simulations that failed with the reason; theirs are NaN from there on.
@@ -100,15 +111,22 @@ class CpuEngine:
         self._batch.state[...] = state
 
     def rollout(
-        self, steps: int, control: Float[np.ndarray, "n t u"] | None, record: Sequence[str]
+        self, steps: int, inputs: Mapping[str, Float[np.ndarray, "n t k"]], record: Sequence[str]
     ) -> tuple[Mapping[str, np.ndarray], dict[int, str]]:
         """Advances all simulations in one call."""
+        given = [name for name in INPUTS if name in inputs]
+        spec = sum(INPUTS[name] for name in given)
+        control = np.concatenate([inputs[name] for name in given], axis=-1) if len(given) > 1 else None
+        if len(given) == 1:
+            control = inputs[given[0]]
         start = self._time.copy()
         fields = {name: self._buffer(name, steps) for name in record}
         clock = np.zeros((self.n, steps, 1))
         failed: dict[int, str] = {}
         try:
-            self._batch.rollout(steps, control=control, record=(*record, _TIME), out={**fields, _TIME: clock})
+            self._batch.rollout(
+                steps, control=control, control_spec=spec, record=(*record, _TIME), out={**fields, _TIME: clock}
+            )
         except mujoco.batch.SimulationError as error:
             failed = {int(i): self._batch.error(int(i)) for i in error.ids}
         # MuJoCo stops (or resets) a simulation whose numbers blow up: then its clock is not where it should be.

@@ -93,10 +93,10 @@ def compose(*parts: Part, cfg: SceneCfg = SceneCfg()) -> Scene:  # noqa: B008 - 
         with _names_without_prefix():
             for part in parts:
                 part.add_to(spec)
-            if any(isinstance(part, Table) for part in parts):
+            for table in (part for part in parts if isinstance(part, Table)):
                 for part in parts:
                     if isinstance(part, Thing):
-                        _lay_on_table(spec, part)
+                        _lay_on_table(spec, part, table.grip_1_s)
             _remember_commands(spec, cfg.max_delay_s)
             model = spec.compile()
     except ValueError as error:
@@ -114,7 +114,7 @@ def _remember_commands(spec: mujoco.MjSpec, max_delay_s: float) -> None:
             actuator.interp = 2  # cubic: motion changes smoothly with the delay, so that it can be identified
 
 
-def _lay_on_table(spec: mujoco.MjSpec, thing: Thing) -> None:
+def _lay_on_table(spec: mujoco.MjSpec, thing: Thing, grip_1_s: float) -> None:
     """Names the contacts of an object with the table, so that they can have a grip of their own (`table.grip`)."""
     table = spec.geom("table")
     slide, torsion, roll = table.friction
@@ -128,7 +128,7 @@ def _lay_on_table(spec: mujoco.MjSpec, thing: Thing) -> None:
                 friction=[slide, slide, torsion, roll, roll],
                 solref=table.solref,
                 solimp=table.solimp,
-                solreffriction=[-1e-9, -2.0 / table.solref[0]],  # MuJoCo's own: as fast as the contact is stiff
+                solreffriction=[-1e-9, -grip_1_s],
             )
 
 

@@ -200,39 +200,36 @@ class World:
         control: Float[Array, "*#n t u"] | None = None,
         *,
         steps: int | None = None,
+        moving: Mapping[str, Float[Array, "*#n t 7"]] | None = None,
         record: Sequence[str] = ("qpos",),
     ) -> Rollout:
         """Advances all worlds in one call.
 
         Args:
             control: Commands before each step, for all worlds [t, u] or each [n, t, u]; None keeps what is set.
-            steps: How many; taken from `control` if it is given.
+            steps: How many; taken from `control` or `moving` if they are given.
+            moving: Poses before each step of bodies that are moved by hand (MuJoCo's mocap), by name, [t, 7] or
+                [n, t, 7] as x y z [m], qw qx qy qz; see `dexloop.sim.kinematic` for one that pushes as it should.
             record: Signals by name, see `dexloop.sim.signals`.
 
         Returns:
             The signals after each step. A diverged world is reported and does not spoil the others.
         """
+        inputs: dict[str, np.ndarray] = {}
         if control is not None:
-            control = np.asarray(control, dtype=np.float64)
-            if control.ndim not in (2, 3) or control.shape[-1] != self.model.nu:
-                raise InputError(
-                    f"the scene has {self.model.nu} actuators, the control has {(0, *control.shape)[-1]}: give "
-                    f"[steps, {self.model.nu}] or [{self.n}, steps, {self.model.nu}]"
-                )
-            if control.ndim == 3 and control.shape[0] not in (1, self.n):
-                raise InputError(f"there are {self.n} worlds, the control is for {control.shape[0]}")
-            if not np.isfinite(control).all():
-                raise InputError("the control holds a value that is not a finite number")
-            control = np.broadcast_to(control, (self.n, *control.shape[-2:]))
-            steps = control.shape[1]
+            inputs["ctrl"] = self._input("the control", control, self.model.nu, "actuators")
+            steps = inputs["ctrl"].shape[1]
+        if moving:
+            inputs |= self._moved(moving, steps)
+            steps = inputs["mocap_pos"].shape[1]
         if not steps or steps < 1:
             raise InputError("a rollout needs a control, or steps of at least 1")
         wanted = [signal(self.model, self.scene.roles, name) for name in record]
         fields = tuple(dict.fromkeys(name for s in wanted for name, _ in s.sources))
         before = self.engine.state()
-        recorded, failed = self.engine.rollout(steps, control, fields)
+        recorded, failed = self.engine.rollout(steps, inputs, fields)
         room = max(_MAX_DUMPS - self._dumped, 0)
-        dumps = tuple(self._dump(i, before[i], control, steps, failed[i]) for i in list(failed)[:room])
+        dumps = tuple(self._dump(i, before[i], inputs, steps, failed[i]) for i in list(failed)[:room])
         for i, reason in self._diverged.items():  # what diverged before has no state to go on from
             for name in fields:
                 if np.issubdtype(recorded[name].dtype, np.floating):
@@ -240,6 +237,39 @@ class World:
             failed.setdefault(i, reason)
         self._diverged = dict(sorted(failed.items()))
         return Rollout({s.name: s.take(recorded) for s in wanted}, self._diverged, dumps)
+
+    def _input(self, what: str, given: object, size: int, of: str) -> Float[Array, "n t k"]:
+        array = np.asarray(given, dtype=np.float64)
+        if array.ndim not in (2, 3) or array.shape[-1] != size:
+            raise InputError(
+                f"the scene has {size} {of}, {what} has {(0, *array.shape)[-1]}: give "
+                f"[steps, {size}] or [{self.n}, steps, {size}]"
+            )
+        if array.ndim == 3 and array.shape[0] not in (1, self.n):
+            raise InputError(f"there are {self.n} worlds, {what} is for {array.shape[0]}")
+        if not np.isfinite(array).all():
+            raise InputError(f"{what} holds a value that is not a finite number")
+        return np.broadcast_to(array, (self.n, *array.shape[-2:]))
+
+    def _moved(self, moving: Mapping[str, object], steps: int | None) -> dict[str, np.ndarray]:
+        """Lays the poses of moved bodies side by side, those that are not named where they are."""
+        paths: dict[int, np.ndarray] = {}
+        hands = {self.model.body(b).name: int(k) for b, k in enumerate(self.model.body_mocapid) if k >= 0}
+        for name, path in moving.items():
+            if name not in hands:
+                raise UnknownName("body moved by hand", name, hands, 'A body in MJCF is one with mocap="true".')
+            paths[hands[name]] = self._input(f"the path of {name}", path, 7, "numbers in a pose")
+            if steps is not None and paths[hands[name]].shape[1] != steps:
+                raise InputError(f"the path of {name} has {paths[hands[name]].shape[1]} steps, the rest has {steps}")
+            steps = paths[hands[name]].shape[1]
+        assert steps is not None
+        out = {}
+        for name, columns in (("mocap_pos", slice(0, 3)), ("mocap_quat", slice(3, 7))):
+            held = self.engine.field(name)[:, None].repeat(steps, axis=1)
+            for k, path in paths.items():
+                held[:, :, k] = path[..., columns]
+            out[name] = held.reshape(self.n, steps, -1)
+        return out
 
     def step(
         self, control: Float[Array, "*#n u"] | None = None, *, steps: int = 1, record: Sequence[str] = ("qpos",)
@@ -277,6 +307,7 @@ class World:
         control: Float[Array, "t u"] | None = None,
         *,
         steps: int | None = None,
+        moving: Mapping[str, Float[Array, "t 7"]] | None = None,
         record: Sequence[str] = ("qpos",),
         relative: float = 0.2,
     ) -> None:
@@ -304,7 +335,7 @@ class World:
                 owner.append(p.name)
                 row += 1
         trial.set(theta)
-        out = trial.rollout(control, steps=steps, record=record)
+        out = trial.rollout(control, steps=steps, moving=moving, record=record)
         silent = [
             name
             for name in dict.fromkeys(owner)
@@ -331,7 +362,7 @@ class World:
         except ValueError:
             raise InputError(f"{p.name} takes [{self.n}, {p.size}] numbers, not {list(array.shape)}") from None
 
-    def _dump(self, i: int, state: np.ndarray, control: np.ndarray | None, steps: int, reason: str) -> Path:
+    def _dump(self, i: int, state: np.ndarray, inputs: Mapping[str, np.ndarray], steps: int, reason: str) -> Path:
         folder = self._dumps
         if folder is None:
             import platformdirs
@@ -340,8 +371,9 @@ class World:
         self._dumped += 1
         values = {p.name: self._values[p.name][i].tolist() for p in self.parameters}
         own_model, _ = self.engine.snapshot(i)
-        own = None if control is None else control[i].copy()
-        return write_dump(folder, Dump(own_model, state, own, steps, reason, values))
+        moving = {name: rows[i].copy() for name, rows in inputs.items()}
+        control = moving.pop("ctrl", None)
+        return write_dump(folder, Dump(own_model, state, control, steps, reason, values, moving))
 
 
 def _control_history(model: MjModel) -> dict[int, np.ndarray] | None:
