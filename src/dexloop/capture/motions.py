@@ -22,7 +22,7 @@ from dexloop.robots.trajectory import through
 
 Array = np.ndarray
 CLEARANCE_M = 0.035
-"""Between fingertip and object where a push begins; the finger gets up to speed within it."""
+"""Between fingertip and object where a push begins."""
 ABOVE_M = 0.12
 """How far above a push or a grasp the hand comes in."""
 PITCH_RAD = 0.75
@@ -32,8 +32,8 @@ SPACING_M = 0.004
 _GRASPS = 15
 HASTE = 0.4
 """Fraction of the speed limits used while nothing is measured."""
-STOP_M_S2 = 4.0
-"""How hard the finger brakes when it lets the object coast."""
+STOP_M_S2 = 12.0
+"""How hard the finger brakes when it lets the object coast: harder than friction does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def _push(plan: Push, bench: Bench, rate_hz: float) -> Motion:
     left = np.array([-ahead[1], ahead[0], 0.0])
     middle = np.array([*box.centre[:2], plan.height_m]) + plan.offset_m * left
     begin = middle - (box.reach(ahead) + CLEARANCE_M) * ahead
-    run_up = 0.5 * CLEARANCE_M
+    run_up = 0.2 * CLEARANCE_M
     length = CLEARANCE_M + plan.distance_m
     q = poke(robot)
     tip = robot.fingertips[0].site
@@ -89,20 +89,31 @@ def _push(plan: Push, bench: Bench, rate_hz: float) -> Motion:
 
 
 def _push_profile(plan: Push, length: float, run_up: float, rate_hz: float) -> tuple[Float[Array, " n"], float]:
-    """Returns the fingertip's way along the line [m] in each control period, and when it begins to brake [s]."""
+    """Returns the fingertip's way along the line [m] in each control period, and when it begins to brake [s].
+
+    It gets up to the speed of touch within the run-up, meets the object at that speed, speeds up evenly over half of the
+    way that is left, and goes on at full speed until it brakes.
+    """
     v = plan.speed_m_s
-    t_up = 2 * run_up / v  # even acceleration over the run-up
+    touch = min(plan.touch_m_s, v)
     brake = min(STOP_M_S2 if plan.release else v * v / 0.02, 40.0)
-    t_brake = v / brake
-    t_hold = max((length - run_up - 0.5 * v * t_brake) / v, 0.0)
-    end = t_up + t_hold + t_brake
-    t = np.arange(0, round((end + plan.settle_s) * rate_hz) + 1) / rate_hz
-    tau = np.clip(t - t_up - t_hold, 0.0, t_brake)
-    s = 0.5 * v / t_up * np.minimum(t, t_up) ** 2 + v * np.clip(t - t_up, 0, t_hold) + v * tau - 0.5 * brake * tau**2
+    pushed = length - CLEARANCE_M
+    spurt = 0.5 * pushed if v > touch else 0.0
+    full = max(pushed - spurt - 0.5 * v * v / brake, 0.0)
+    times = [0.0, 2 * run_up / touch, (CLEARANCE_M - run_up) / touch, 2 * spurt / (v + touch), full / v, v / brake]
+    speeds = [0.0, touch, touch, v, v, 0.0]
+    moments = np.cumsum(times)
+    t = np.arange(0, round((moments[-1] + plan.settle_s) * rate_hz) + 1) / rate_hz
+    ways = np.concatenate([[0.0], np.cumsum(0.5 * np.add(speeds[1:], speeds[:-1]) * times[1:])])
+    k = np.clip(np.searchsorted(moments, t, side="right") - 1, 0, len(times) - 2)
+    tau = np.minimum(t - moments[k], np.array(times)[k + 1])
+    begin, end = np.array(speeds)[k], np.array(speeds)[k + 1]
+    slope = (end - begin) / np.maximum(np.array(times)[k + 1], 1e-9)
+    s = ways[k] + begin * tau + 0.5 * slope * tau**2
     if plan.release:
         # Pull back 20 mm over 0.3 s, so that nothing but the table touches the object while it coasts.
-        s = s - 0.02 * _minimum_jerk(np.clip((t - end) / 0.3, 0, 1))
-    return s, t_up + t_hold
+        s = s - 0.02 * _minimum_jerk(np.clip((t - moments[-1]) / 0.3, 0, 1))
+    return s, float(moments[-2])
 
 
 def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:

@@ -42,7 +42,9 @@ class Push:
     """Push the object with one fingertip in a straight line."""
 
     speed_m_s: float = 0.12
-    """Of the fingertip [m/s]. Slow pushes tell only mass times friction; fast ones tell them apart."""
+    """Of the fingertip at the end [m/s]. Slow pushes tell only mass times friction; fast ones tell them apart."""
+    touch_m_s: float = 0.05
+    """Of the fingertip when it meets the object, at most [m/s]: it speeds up behind it, for a blow makes it bounce."""
     height_m: float = 0.03
     """Of the fingertip above the table [m]. Low slides, high topples."""
     direction_rad: float = 0.0
@@ -57,7 +59,7 @@ class Push:
     """How long to keep looking afterwards [s]."""
 
     def __post_init__(self) -> None:
-        _require(self, speed_m_s=(0.005, 0.8), height_m=(0.005, 1.0), direction_rad=(-7.0, 7.0))
+        _require(self, speed_m_s=(0.005, 0.8), touch_m_s=(0.005, 0.8), height_m=(0.005, 1.0), direction_rad=(-7.0, 7.0))
         _require(self, distance_m=(0.005, 0.5), offset_m=(-0.2, 0.2), settle_s=(0.0, 30.0))
 
 

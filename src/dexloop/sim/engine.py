@@ -19,6 +19,17 @@ INPUTS: dict[str, int] = {
 """What a rollout may be given step by step, in the order in which MuJoCo lays it side by side."""
 
 
+STICTION, STRIBECK = "slide.stiction", "slide.stribeck"
+"""Fields [n, 1] that MuJoCo's models do not have: how much more friction on the table holds what is at rest than what
+slides, as a ratio, and the speed over which the one becomes the other [m/s]."""
+STRIBECK_M_S = 0.02
+"""Where nobody says otherwise."""
+_SLIDE_EVERY_S = 0.004
+"""How often friction that depends on speed is set anew [s]."""
+_GRIP_1_S = (10.0, 400.0)
+"""How fast friction may act where it is set anew [1/s]."""
+
+
 @runtime_checkable
 class Engine(Protocol):
     """n simulations of one model, each with its own values of some model fields."""
@@ -84,9 +95,13 @@ class CpuEngine:
         self._batch = mujoco.batch.Batch(model, nsim=n, nthread=threads)
         self._time = self._batch.bind("time")
         self._sample = mujoco.MjData(model)
+        self._slide: dict[str, np.ndarray] = {}
 
     def expand(self, field: str) -> np.ndarray:
-        """Returns the live values [n, ...] of a model field."""
+        """Returns the live values [n, ...] of a model field, or of one of ours."""
+        if field in (STICTION, STRIBECK):
+            first = 1.0 if field == STICTION else STRIBECK_M_S
+            return self._slide.setdefault(field, np.full((self.n, 1), first))
         return self._batch.expand(field)
 
     def commit(self, *, constants: bool) -> None:
@@ -122,13 +137,8 @@ class CpuEngine:
         start = self._time.copy()
         fields = {name: self._buffer(name, steps) for name in record}
         clock = np.zeros((self.n, steps, 1))
-        failed: dict[int, str] = {}
-        try:
-            self._batch.rollout(
-                steps, control=control, control_spec=spec, record=(*record, _TIME), out={**fields, _TIME: clock}
-            )
-        except mujoco.batch.SimulationError as error:
-            failed = {int(i): self._batch.error(int(i)) for i in error.ids}
+        out: dict[str | int, np.ndarray] = {**fields, _TIME: clock}
+        failed = self._advance(steps, control, spec, out) if not self._slide else self._slid(steps, control, spec, out)
         # MuJoCo stops (or resets) a simulation whose numbers blow up: then its clock is not where it should be.
         due = start[:, None] + self._timesteps() * np.arange(1, steps + 1)
         late = ~(np.abs(clock[..., 0] - due) < 0.5 * self.model.opt.timestep)
@@ -140,6 +150,44 @@ class CpuEngine:
                 if np.issubdtype(fields[name].dtype, np.floating):
                     fields[name][i, bad:] = np.nan  # what MuJoCo left there looks like numbers, and is not
         return fields, failed
+
+    def _advance(
+        self, steps: int, control: np.ndarray | None, spec: int, out: Mapping[str | int, np.ndarray]
+    ) -> dict[int, str]:
+        try:
+            self._batch.rollout(steps, control=control, control_spec=spec, record=tuple(out), out=dict(out))
+        except mujoco.batch.SimulationError as error:
+            return {int(i): self._batch.error(int(i)) for i in error.ids}
+        return {}
+
+    def _slid(
+        self, steps: int, control: np.ndarray | None, spec: int, out: Mapping[str | int, np.ndarray]
+    ) -> dict[int, str]:
+        """Advances a few steps at a time, and sets the table's friction in between by how fast objects slide.
+
+        Friction also acts as fast as that speed allows (`table.grip`): so nothing hops, however fast it slides.
+        """
+        pairs, dofs = _sliding_pairs(self.model)
+        friction, grip = self._batch.expand("pair_friction"), self._batch.expand("pair_solreffriction")
+        sliding, gripping = friction[:, pairs, 0].copy(), grip[:, pairs, 1].copy()
+        stiction, stribeck = self.expand(STICTION), self.expand(STRIBECK)
+        velocity = self._batch.bind("qvel")
+        every = max(round(_SLIDE_EVERY_S / self.model.opt.timestep), 1)
+        failed: dict[int, str] = {}
+        for k in range(0, steps, every):
+            speed = np.hypot(velocity[:, dofs], velocity[:, dofs + 1])
+            now = sliding * (1.0 + (stiction - 1.0) * np.exp(-((speed / stribeck) ** 2)))
+            friction[:, pairs, 0] = friction[:, pairs, 1] = now
+            grip[:, pairs, 1] = -np.clip(2.0 * now * 9.81 / np.maximum(speed, 1e-3), *_GRIP_1_S)
+            span = slice(k, min(k + every, steps))
+            piece = {name: np.ascontiguousarray(value[:, span]) for name, value in out.items()}
+            part = None if control is None else control[:, span]
+            failed |= self._advance(span.stop - k, part, spec, piece)
+            for name, value in piece.items():
+                out[name][:, span] = value
+        friction[:, pairs, 0] = friction[:, pairs, 1] = sliding
+        grip[:, pairs, 1] = gripping
+        return failed
 
     def snapshot(self, i: int) -> tuple[mujoco.MjModel, mujoco.MjData]:
         """Returns one simulation's own model and data, forwarded."""
@@ -154,3 +202,17 @@ class CpuEngine:
     def _buffer(self, name: str, steps: int) -> np.ndarray:
         like = np.asarray(getattr(self._sample, name))
         return np.zeros((self.n, steps, *like.shape), dtype=like.dtype)
+
+
+def _sliding_pairs(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
+    """Returns named contacts of free bodies with what stands, and where each body's velocity begins in qvel."""
+    pairs, dofs = [], []
+    for k, geoms in enumerate(zip(model.pair_geom1, model.pair_geom2, strict=True)):
+        bodies = [int(model.geom_bodyid[g]) for g in geoms]
+        standing = [model.body_weldid[b] == 0 for b in bodies]
+        if sum(standing) == 1:
+            joint = int(model.body_jntadr[bodies[standing.index(False)]])
+            if joint >= 0 and model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE:
+                pairs.append(k)
+                dofs.append(int(model.jnt_dofadr[joint]))
+    return np.array(pairs, dtype=int), np.array(dofs, dtype=int)

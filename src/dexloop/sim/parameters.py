@@ -90,7 +90,7 @@ def parameter(model: mujoco.MjModel, roles: Roles, name: str) -> Parameter:
         raise NoEffect(
             f"{name} has no effect: the camera has a field of view only; give it focal length and sensor size"
         )
-    if quantity.name == "grip" and not quantity.read(model, selection).any():
+    if quantity.name in _OF_PAIRS and not quantity.read(model, selection).any():
         raise NoEffect(
             f"{name} has no effect: only contacts named as pairs, such as an object's with the table, have it"
         )
@@ -121,7 +121,7 @@ def available(model: mujoco.MjModel, roles: Roles) -> list[str]:
             count = len(getattr(selection, quantity.on))
             if not count or _quantity(selection, quantity.name) != quantity:
                 continue
-            if quantity.name == "grip" and not quantity.read(model, selection).any():
+            if quantity.name in _OF_PAIRS and not quantity.read(model, selection).any():
                 continue
             names.append(
                 f"{role}[NAME].{quantity.name}" if quantity.single and count > 1 else f"{role}.{quantity.name}"
@@ -159,6 +159,10 @@ def _refuse_if_nothing_to_scale(model: mujoco.MjModel, s: Selection, quantity: Q
         return
     if nothing:
         raise NoEffect(f"{name} has no effect: it is a factor, and all it would scale is zero in this model")
+
+
+_OF_PAIRS = ("grip", "stiction", "stribeck")
+"""What only contacts named as pairs have."""
 
 
 def _show(value: np.ndarray) -> str:

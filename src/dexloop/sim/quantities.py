@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.core import se3
+from dexloop.sim.engine import STICTION, STRIBECK, STRIBECK_M_S
 from dexloop.sim.roles import Selection
 from dexloop.sim.transforms import Identity, Log, LogCholesky, Transform, inertia_matrix, inertia_vector
 
@@ -131,6 +132,18 @@ def _grip_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.n
     expand("pair_solreffriction")[:, _owned_pairs(model, s), 1] = -value
 
 
+def _slide(field: str, nominal: float) -> tuple[Read, Write]:
+    """Reads and writes what the engine knows of sliding beyond MuJoCo's model, of the table's named contacts."""
+
+    def read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+        return np.full(1, nominal) if _owned_pairs(model, s) else np.zeros(1)
+
+    def write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+        expand(field)[:] = value
+
+    return read, write
+
+
 def _direct(solref: np.ndarray) -> np.ndarray:
     """Stiffness [1/s²] and damping [1/s] of a contact, from either form of MuJoCo's solref."""
     if solref[0] <= 0:
@@ -217,6 +230,7 @@ def to_pixels(model: mujoco.MjModel, camera: int) -> Float[Array, " 4"]:
 
 
 _POSITIVE = (1e-6, 1e6)
+_stiction, _stribeck = _slide(STICTION, 1.0), _slide(STRIBECK, STRIBECK_M_S)
 _FACTOR = (0.05, 20.0)
 _friction, _torsion = _friction_of(0, [0, 1]), _friction_of(1, [2])
 _loss, _armature, _damping = _dof("dof_frictionloss"), _dof("dof_armature"), _dof("dof_damping")
@@ -230,6 +244,8 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("stiffness", "geoms", "1/s²", (1.0, 1e8), Log(), _solref_read(0), _solref_write(0)),
     Quantity("damping", "geoms", "1/s", (1e-2, 1e5), Log(), _solref_read(1), _solref_write(1)),
     Quantity("grip", "geoms", "1/s", (1.0, 1e4), Log(), _grip_read, _grip_write),
+    Quantity("stiction", "geoms", "1", (1.0, 3.0), Log(), *_stiction),
+    Quantity("stribeck", "geoms", "m/s", (1e-3, 1.0), Log(), *_stribeck),
     Quantity("friction", "joints", "N·m or N", _POSITIVE, Log(), *_loss),
     Quantity("armature", "joints", "kg·m² or kg", _POSITIVE, Log(), *_armature),
     Quantity("damping", "joints", "N·m·s or N·s/m", _POSITIVE, Log(), *_damping),

@@ -1,0 +1,101 @@
+"""The robot first: its servos, joints and effort sensors, from its own free motion with link masses known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core.capture import Recording
+from dexloop.identify.problem import Problem
+from dexloop.identify.segments import cut
+from dexloop.identify.solver import Estimate, Solver
+from dexloop.identify.streams import Matched, match
+from dexloop.identify.unknowns import DELAY, Unknown, clock_unknown, gain_unknown, model_unknown, robot_names
+from dexloop.sim.scene import Scene
+
+Array = np.ndarray
+EFFORT_SD = 0.05
+"""By how much an effort sensor's scale may be wrong before anything is known."""
+LATENCY_SD_S = 2e-3
+"""By how much an effort sensor on the robot's own clock may be late [s]."""
+_HOPS_S = (-0.004, -0.002, 0.002, 0.004)
+"""Commands are held for a few milliseconds, so the delay has a minimum on either side of each period."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What is known of the robot: unknowns whose priors are what its free motion told."""
+
+    unknowns: tuple[Unknown, ...]
+    mean: Float[Array, " p"]
+    covariance: Float[Array, "p p"]
+    problem: Problem
+    estimate: Estimate
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One for each component."""
+        return self.problem.labels
+
+
+def is_free_motion(recording: Recording) -> bool:
+    """Whether the robot moved alone."""
+    if recording.plan:
+        return recording.plan.get("plan") == "FreeMotion"
+    kinds = {info.kind for info in recording.streams.values()}
+    return "joint_command" in kinds and not kinds & {"pose", "touch", "wrench"} and not recording.videos
+
+
+def calibrate(
+    scene: Scene, recordings: Sequence[Recording], *, samples: int = 32, tell: Callable[[float], None] | None = None
+) -> Calibration:
+    """Finds what is unknown of a robot from recordings in which it touches nothing."""
+    matched = [_robot_only(match(scene, r)) for r in recordings]
+    unknowns = [model_unknown(scene, name) for name in robot_names(scene)]
+    streams = {m.stream for x in matched for m in x.measured if m.kind == "joint_effort"}
+    unknowns += [gain_unknown(s, EFFORT_SD) for s in sorted(streams)]
+    unknowns += [_latency(s) for s in sorted(streams)]
+    # Nothing touches anything, so contacts need not be computed: twice as fast.
+    model = copy.copy(scene.model)
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    free = Scene(scene.spec, model, scene.roles)
+    segments = [s for x in matched for s in cut(scene, x, window_s=1.0)]
+    problem = Problem(free, unknowns, segments)
+    solver = Solver(problem)
+    best = solver.search(samples, 2, tell=None if tell is None else lambda done: tell(0.6 * done))
+    if DELAY in {u.name for u in unknowns}:
+        best = _hop(solver, best)
+    if tell is not None:
+        tell(0.9)
+    estimate = solver.finish(solver.descend(best))
+    covariance = estimate.covariance
+    sd = np.sqrt(np.diag(covariance))
+    told = tuple(replace(u, mean=estimate.theta[problem.where(u.name)], sd=sd[problem.where(u.name)]) for u in unknowns)
+    if tell is not None:
+        tell(1.0)
+    return Calibration(told, estimate.theta, covariance, problem, estimate)
+
+
+def _latency(stream: str) -> Unknown:
+    return replace(clock_unknown(stream, same=True), sd=np.array([LATENCY_SD_S]))
+
+
+def _hop(solver: Solver, estimate: Estimate) -> Estimate:
+    at = solver.problem.where(DELAY).start
+    found = [(solver.score(estimate), estimate)]
+    for hop in _HOPS_S:
+        theta = estimate.theta.copy()
+        theta[at] = np.clip(theta[at] + hop, solver.lower[at], solver.upper[at])
+        other = solver.descend(replace(estimate, theta=theta), iterations=6)
+        found.append((solver.score(other), other))
+    return min(found, key=lambda f: f[0])[1]
+
+
+def _robot_only(matched: Matched) -> Matched:
+    kinds = ("joint_position", "joint_velocity", "joint_effort")
+    return replace(matched, measured=tuple(m for m in matched.measured if m.kind in kinds))

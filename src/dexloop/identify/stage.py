@@ -1,0 +1,358 @@
+"""The verb `identify`: from a twin and recorded interaction to a belief about what cannot be seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core.artifact import Draft, require_free, save_arrays, write_text, writing
+from dexloop.core.artifacts import Belief, Twin
+from dexloop.core.capture import Capture, Recording
+from dexloop.core.errors import InputError
+from dexloop.core.status import Status
+from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration, calibrate, is_free_motion
+from dexloop.identify.cfg import IdentifyCfg
+from dexloop.identify.checks import effects, heldout, sampled
+from dexloop.identify.posterior import Posterior
+from dexloop.identify.problem import Problem
+from dexloop.identify.segments import cut
+from dexloop.identify.solver import Estimate, Solver
+from dexloop.identify.streams import Matched, match
+from dexloop.identify.traces import traces
+from dexloop.identify.unknowns import (
+    Unknown,
+    bias_unknown,
+    clock_unknown,
+    gain_unknown,
+    model_unknown,
+    standard_names,
+    with_priors,
+)
+from dexloop.identify.verdict import Verdict, judge, status_of
+from dexloop.identify.watch import watch
+from dexloop.robots.catalog import load
+from dexloop.sim.parts import Robot
+from dexloop.sim.saving import ModelFile
+from dexloop.sim.scene import Scene, SceneCfg, compose
+
+Array = np.ndarray
+Progress = Callable[[str, float], None]
+
+POSE_BIAS = (2e-3,) * 3 + (1e-2,) * 3
+"""By how much a tracked pose may be wrong all the time [m, rad]: a camera is never calibrated exactly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Everything that a fit knows, for whoever goes on with it in memory."""
+
+    solver: Solver
+    estimate: Estimate
+    start: Estimate
+    posterior: Posterior
+    verdict: Verdict
+    before: Verdict
+    status: Status
+    calibration: Calibration | None
+    asked: tuple[str, ...]
+    notes: tuple[str, ...]
+    checks: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+    @property
+    def problem(self) -> Problem:
+        """What was unknown and what was recorded."""
+        return self.solver.problem
+
+
+def identify(
+    twin: Twin | str | Path,
+    capture: Capture,
+    out: str | Path,
+    *,
+    cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Belief:
+    """Finds what the recordings tell about the parameters of a twin, and writes it down as a belief.
+
+    Args:
+        twin: A twin, or the path of any MJCF file that holds the object, what it lies on and what moves it.
+        capture: One or more recordings of the object being moved; of the robot alone too, if it is to be calibrated.
+        out: Where the belief shall be.
+        cfg: What to find, and how carefully.
+        replace: Put it in the place of one that is there.
+        progress: Told what is going on.
+
+    Raises:
+        InputError: The recordings do not fit the model, or hold a number that is not finite.
+        UnknownName: There is no such parameter, recording or object.
+        NoEffect: A parameter that was asked for changes nothing.
+    """
+    require_free(Path(out), Belief, replace=replace)
+    fit = solve(twin, capture, cfg=cfg, progress=progress)
+    inputs: dict[str, Any] = {"capture": capture}
+    if isinstance(twin, Twin):
+        inputs["twin"] = twin
+    with writing(out, Belief, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
+        _write(draft, fit)
+        if not isinstance(twin, Twin):
+            draft.meta["model"] = str(twin)
+    return Belief.open(out)
+
+
+def solve(
+    twin: Twin | str | Path,
+    capture: Capture,
+    *,
+    cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+) -> Fit:
+    """Does the same without writing anything."""
+    tell = progress or (lambda _text, _done: None)
+    clock = _Clock()
+    chosen = _chosen(capture, cfg)
+    scene = open_scene(twin, chosen, cfg)
+    alone = [r for r in chosen if is_free_motion(r)]
+    moved = [r for r in chosen if not is_free_motion(r)]
+    calibration = None
+    if alone and scene.model.nu:
+        tell("calibrating the robot", 0.0)
+        calibration = calibrate(scene, alone, tell=lambda done: tell("calibrating the robot", done))
+    clock.lap("calibration")
+    if not moved:
+        raise InputError("no recording shows the object being moved: record a push, a lift or a toss")
+    matched = [_matched(scene, r, cfg, tell) for r in moved]
+    clock.lap("tracking")
+    segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s)]
+    asked = tuple(cfg.parameters) or tuple(standard_names(scene))
+    unknowns, notes = _unknowns(scene, asked, matched, calibration, cfg)
+    notes += [n for m in matched for n in m.notes]
+    asked, unknowns = effects(scene, unknowns, segments, asked, strict=bool(cfg.parameters), notes=notes)
+    problem = Problem(scene, unknowns, segments)
+    solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration))
+    start = solver.start()
+    tell("looking over the prior", 0.0)
+    estimate = solver.search(cfg.samples, cfg.descents, tell=lambda done: tell("looking over the prior", done))
+    clock.lap("search")
+    before = judge(*_of(problem, asked, solver.assess(start)))
+    problem.refresh(estimate.theta)
+    tell("fitting", 0.0)
+    estimate = solver.descend(estimate, tell=lambda done: tell("fitting", done))
+    estimate = solver.finish(estimate)
+    tell("fitting", 1.0)
+    clock.lap("fit")
+    tell("checking", 0.0)
+    ahead = heldout(solver, estimate, start, cfg.held_out)
+    tell("checking", 0.5)
+    draws, check = sampled(solver, estimate, seed=cfg.seed)
+    tell("checking", 1.0)
+    clock.lap("checks")
+    posterior = Posterior(problem.unknowns, estimate.theta, estimate.covariance, draws)
+    verdict = judge(*_of(problem, asked, estimate))
+    kinds = {m.kind for x in matched for m in x.measured}
+    forced = bool(kinds & {"joint_effort", "touch", "wrench"})
+    lifted = any(r.plan.get("plan") == "Lift" for r in moved)
+    status = status_of(
+        verdict,
+        asked=asked,
+        moved="pushed" if forced else "free",
+        lifted=lifted,
+        notes=[] if estimate.converged else ["the fit did not settle"],
+    )
+    return Fit(
+        solver, estimate, start, posterior, verdict, before, status, calibration, asked, tuple(notes),
+        {"held_out": ahead, "sampling": check}, clock.laps,
+    )  # fmt: skip
+
+
+def open_scene(twin: Twin | str | Path, recordings: Sequence[Recording], cfg: IdentifyCfg) -> Scene:
+    """Opens the twin with the robot of the recordings in it, or any MJCF file as it is.
+
+    Raises:
+        InputError: The recordings are of different robots.
+    """
+    if not isinstance(twin, Twin):
+        scene = Scene.open(twin, max_delay_s=0.0)
+        return scene
+    robots = {json.dumps([r.robot.get("name"), r.robot.get("T_world_base")]): r.robot for r in recordings if r.robot}
+    if len(robots) > 1:
+        names = ", ".join(sorted({str(r.get("name")) for r in robots.values()}))
+        raise InputError(f"the recordings are of different robots, or of one that stood elsewhere ({names}): choose")
+    parts: list[Any] = [ModelFile(twin.path / "scene.xml")]
+    for robot in robots.values():
+        base = np.asarray(robot.get("T_world_base", np.eye(4)), dtype=np.float64)
+        parts.append(Robot(load(str(robot["name"])), base))
+    return compose(*parts, cfg=SceneCfg(timestep_s=cfg.timestep_s, max_delay_s=0.0, noslip_iterations=3))
+
+
+def _chosen(capture: Capture, cfg: IdentifyCfg) -> list[Recording]:
+    for name in (*cfg.recordings, *cfg.held_out):
+        capture.recording(name)
+    if cfg.recordings:
+        return [capture.recording(name) for name in cfg.recordings]
+    usable = [r for r in capture.recordings.values() if r.streams]
+    if not usable:
+        raise InputError(f"{capture.path} holds no recording with streams: record a push first")
+    return usable
+
+
+def _matched(scene: Scene, recording: Recording, cfg: IdentifyCfg, tell: Progress) -> Matched:
+    poses = [i for i in recording.streams.values() if i.kind == "pose" and i.about != cfg.tool]
+    if recording.videos and (cfg.from_video or not poses):
+        tracked, whiten, notes = watch(scene, recording, tell)
+        found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else ())
+        keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
+        keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]
+        return replace(found, measured=tuple(keep), notes=(*found.notes, *notes))
+    return match(scene, recording, tools=(cfg.tool,) if cfg.tool else ())
+
+
+def _unknowns(
+    scene: Scene, asked: Sequence[str], matched: Sequence[Matched], calibration: Calibration | None, cfg: IdentifyCfg
+) -> tuple[list[Unknown], list[str]]:
+    """Lists what is to be found: what was asked for, what the robot's calibration left open, and nuisances."""
+    unknowns = {name: model_unknown(scene, name) for name in asked}
+    notes = []
+    told = {} if calibration is None else {u.name: u for u in calibration.unknowns}
+    for m in (m for x in matched for m in x.measured):
+        if m.clock and m.clock not in unknowns:
+            same = m.clock == f"clock.{m.stream}"
+            clock = clock_unknown(m.clock.removeprefix("clock."), same=same)
+            unknowns[m.clock] = replace(clock, sd=np.array([LATENCY_SD_S])) if m.kind == "joint_effort" else clock
+        name = f"gain.{m.stream}"
+        if m.stream in cfg.gains and name not in unknowns:
+            unknowns[name] = gain_unknown(m.stream, EFFORT_SD)
+            if name not in told and m.kind == "joint_effort":
+                notes.append(
+                    f"the robot was not calibrated: {m.stream} is trusted to {100 * EFFORT_SD:.0f} % only; record "
+                    f"dexloop capture free-motion"
+                )
+        if m.is_pose and m.clock and f"bias.{m.stream}" not in unknowns:
+            bias = bias_unknown(m.stream, m.channels, "m, rad", np.array(POSE_BIAS))
+            unknowns[bias.name] = bias
+    unknowns |= {name: u for name, u in told.items() if name in unknowns or u.simulated}
+    return with_priors(list(unknowns.values()), cfg.priors), list(dict.fromkeys(notes))
+
+
+def _prior(problem: Problem, calibration: Calibration | None) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
+    """Returns the prior of all unknowns, what the calibration told with its correlations."""
+    precision = np.diag(problem.prior_sd**-2)
+    if calibration is not None:
+        keep, rows = [], []
+        for u in calibration.unknowns:
+            if u.name in {v.name for v in problem.unknowns}:
+                own, here = calibration.problem.where(u.name), problem.where(u.name)
+                keep += range(own.start, own.stop)
+                rows += range(here.start, here.stop)
+        precision[np.ix_(rows, rows)] = np.linalg.inv(calibration.covariance[np.ix_(keep, keep)])
+    return problem.prior_mean, precision
+
+
+def _held(problem: Problem, calibration: Calibration | None) -> Array:
+    """Says which unknowns the calibration has told, so that pushes need not look for them again."""
+    held = np.zeros(problem.size, dtype=bool)
+    for u in () if calibration is None else calibration.unknowns:
+        if u.simulated and u.name in {v.name for v in problem.unknowns}:
+            held[problem.where(u.name)] = True
+    return held
+
+
+def _of(
+    problem: Problem, names: Sequence[str], estimate: Estimate
+) -> tuple[list[Unknown], Float[Array, " p"], Float[Array, "p p"]]:
+    """Cuts some unknowns out of an estimate."""
+    unknowns = [u for u in problem.unknowns if u.name in names]
+    keep = [i for u in unknowns for i in range(problem.where(u.name).start, problem.where(u.name).stop)]
+    return unknowns, estimate.theta[keep], estimate.covariance[np.ix_(keep, keep)]
+
+
+def _write(draft: Draft, fit: Fit) -> None:
+    problem, posterior = fit.problem, fit.posterior
+    values = posterior.values(posterior.sample(512, np.random.default_rng(0)))
+    save_arrays(
+        draft.folder / "posterior.npz",
+        mean=posterior.mean,
+        covariance=posterior.covariance,
+        samples=values,
+    )
+    save_arrays(draft.folder / "traces.npz", **traces(fit.solver, fit.estimate, fit.start, posterior))
+    report = summary(fit)
+    draft.meta |= {"labels": list(problem.labels), **report}
+    draft.status = fit.status
+    write_text(draft.folder / "identify.json", json.dumps(report, indent=1, ensure_ascii=False))
+
+
+def summary(fit: Fit) -> dict[str, Any]:
+    """Returns the result as plain JSON: what `--json` prints and `meta` of the belief holds."""
+    mean, sd, interval = fit.posterior.summary()
+    problem = fit.problem
+    rows: dict[str, dict[str, Any]] = {}
+    at = 0
+    for u in problem.unknowns:
+        for k, label in enumerate(u.labels):
+            rows[label] = {
+                "mean": float(mean[at]),
+                "sd": float(sd[at]),
+                "interval": [float(interval[0, at]), float(interval[1, at])],
+                "unit": u.unit.split(", ")[0 if k < 3 else -1],
+                "prior": u.describe_prior(),
+            }
+            at += 1
+    parameters = {
+        label: {**rows[label], "identifiable": fit.verdict.identifiable[label]}
+        for u in problem.unknowns
+        if u.name in fit.asked
+        for label in u.labels
+    }
+    clocks = {
+        u.name.removeprefix("clock."): {
+            "offset_s": rows[u.name]["mean"],
+            "sd_s": rows[u.name]["sd"],
+            "interval_s": rows[u.name]["interval"],
+        }
+        for u in problem.unknowns
+        if u.name.startswith("clock.")
+    }
+    others = {label: row for label, row in rows.items() if label not in parameters and not label.startswith("clock.")}
+    return {
+        "status": fit.status.level.value,
+        "code": fit.status.code,
+        "text": fit.status.message,
+        "action": fit.status.action,
+        "parameters": parameters,
+        "combinations": [
+            {"name": c.words, "value": c.value, "sd": c.value * c.sd, "interval": list(c.interval), "unit": c.unit}
+            for c in fit.verdict.combinations
+        ],
+        "clocks": clocks,
+        "nuisances": others,
+        "directions": [{"name": d.words, "left": d.share} for d in fit.verdict.directions],
+        "before": {
+            "identifiable": fit.before.identifiable,
+            "directions": [{"name": d.words, "left": d.share} for d in fit.before.directions],
+        },
+        "checks": dict(fit.checks),
+        "notes": list(fit.notes),
+        "seconds": {k: round(v, 3) for k, v in fit.seconds.items()},
+    }
+
+
+class _Clock:
+    """How long each part took [s]."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self._last = now

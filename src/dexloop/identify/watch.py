@@ -1,0 +1,52 @@
+"""The object's pose from the recording's own video, as a stream with a covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.core.capture import POSE_CHANNELS, Recording, Stream, StreamInfo
+from dexloop.core.errors import InputError
+from dexloop.sim.scene import Scene
+from dexloop.sim.shape import shape_of
+from dexloop.vision.tracking import track_recording
+
+Array = np.ndarray
+
+
+def watch(
+    scene: Scene, recording: Recording, tell: Callable[[str, float], None]
+) -> tuple[Stream, Float[Array, "m 6 6"], list[str]]:
+    """Tracks the scene's object in the recording's first video.
+
+    Returns:
+        The pose as a stream, what turns its errors into ones of unit covariance, and notes.
+
+    Raises:
+        InputError: The model has no single object, or the object was not found in the video.
+    """
+    if "object" not in scene.roles:
+        raise InputError("the model has not exactly one free object: there is nothing to track in the video")
+    body = scene.roles["object"].bodies[0]
+    name = next(iter(recording.videos))
+    text = f"tracking the object in {recording.name}"
+    shape = shape_of(scene.model, body)
+    track = track_recording(recording, shape, video=name, progress=lambda _, done: tell(text, done))
+    video = recording.video(name)
+    found = ~track.lost
+    if found.sum() < 8:
+        raise InputError(f"the object was not found in the video of {recording.name!r}: check the camera's calibration")
+    notes = []
+    if not found.all():
+        notes.append(f"{recording.name}: the object was lost in {int((~found).sum())} of {len(found)} frames")
+    units = ("m",) * 3 + ("1",) * 4
+    info = StreamInfo("video_pose", "pose", POSE_CHANNELS, units, video.info.clock, video.info.fps, about="object")
+    # The tracker's covariance is in the object's axes, errors here are in the world's.
+    turn = np.zeros((int(found.sum()), 6, 6))
+    turn[:, :3, :3] = turn[:, 3:, 3:] = se3.quat_to_matrix(track.pose[found, 3:])
+    covariance = turn @ track.covariance[found] @ np.swapaxes(turn, -1, -2)
+    whiten = np.linalg.inv(np.linalg.cholesky(covariance))
+    return Stream(info, video.t[: len(found)][found], track.pose[found]), whiten, notes
