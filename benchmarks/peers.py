@@ -10,12 +10,17 @@ import contextlib
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from dexloop.identify.problem import Problem
+from dexloop.identify.segments import Segment
+from dexloop.identify.solver import Solver
+from dexloop.identify.streams import POSE_AXES, Drive, Measured
+from dexloop.identify.unknowns import model_unknown
 from dexloop.sim.parts import Primitive, Table, Thing
 from dexloop.sim.scene import Scene, SceneCfg, compose
 from dexloop.sim.world import World
@@ -120,6 +125,58 @@ def problem(*, seed: int = 0, steps: int = STEPS) -> SharedProblem:
     measured = {name: out[name][0] + rng.normal(0.0, sd, out[name][0].shape) for name, sd in NOISE.items()}
     times_s = t + scene.model.opt.timestep
     return SharedProblem(scene, command[:, None], times_s, measured, NOISE, start, truth, bounds)
+
+
+def run_solver(shared: SharedProblem) -> Timing:
+    """Fits with dexloop's solver from the same start; nothing is looked for but the four unknowns."""
+    scene = shared.scene
+    unknowns = []
+    for name, value in shared.start.items():
+        u = model_unknown(scene, name)
+        low, high = (np.log(np.array([b])) for b in shared.bounds[name])
+        unknowns.append(replace(u, mean=np.log(np.array([value])), lower=low, upper=high))
+    segment = _segment(shared)
+
+    def prepare() -> Solver:
+        return Solver(Problem(scene, unknowns, [segment]))
+
+    solver = prepare()
+    start = solver.start()
+    jacobian_s = _best(lambda: solver.assess(start))
+    begin = time.perf_counter()
+    fitted = prepare().descend(start)
+    total_s = time.perf_counter() - begin
+    values = {u.name: float(u.value(fitted.theta[solver.problem.where(u.name)])[0]) for u in unknowns}
+    return Timing(
+        jacobian_s, np.zeros((0, 4)), total_s=total_s, iterations=fitted.iterations, cost=shared.cost(values), values=values
+    )
+
+
+def _segment(shared: SharedProblem) -> Segment:
+    """Returns the shared problem as dexloop sees a recording."""
+    model = shared.scene.model
+    adr = int(model.jnt_qposadr[model.body_jntadr[model.body("box").id]])
+    slide, dof = int(model.joint("slide").qposadr[0]), int(model.joint("slide").dofadr[0])
+    dt = float(model.opt.timestep)
+    kinds = {
+        "object.pose": ("pose", "qpos", list(range(adr, adr + 7)), POSE_AXES, shared.times_s),
+        "joint.position": ("joint_position", "qpos", [slide], ("slide",), shared.times_s),
+        # Forces are those that led to a step, so they belong to its beginning.
+        "actuator.force": ("joint_effort", "qfrc_actuator", [dof], ("slide",), shared.times_s - dt),
+    }
+    measured = []
+    for name, (kind, where, columns, channels, t) in kinds.items():
+        value = shared.measured[name]
+        noise = np.full(len(channels), shared.noise[name])
+        if kind == "pose":
+            value = np.column_stack([value[:, :3], value[:, 3:] / np.linalg.norm(value[:, 3:], axis=1, keepdims=True)])
+            noise[3:] *= 2.0  # a rotation is twice its quaternion's vector
+        keep = np.ones((len(t), len(channels)), dtype=bool)
+        measured.append(Measured(name, kind, "", where, np.array(columns), channels, t, value, keep, noise))
+    drive = Drive("robot", shared.times_s - dt - 0.5 * dt, shared.control, [0])
+    return Segment(
+        "push", 0.0, len(shared.times_s), dt, drive, tuple(measured), model.qpos0.copy(), np.zeros(model.nv), (), name="push"
+    )
 
 
 def run_sysid(shared: SharedProblem) -> Timing:

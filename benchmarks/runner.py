@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from benchmarks.metric import Metric
 from dexloop.core.errors import UnknownName
 
-_FRAMEWORK = ("baseline", "metric", "runner", "table")
+_FRAMEWORK = ("baseline", "metric", "peers", "cube_tosses", "runner", "table")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import dexloop
 from dexloop import console
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan
 from dexloop.core.errors import DexloopError, InputError
+from dexloop.identify.cfg import IdentifyCfg
 from dexloop.lab.cfg import LabCfg
 from dexloop.sim import gl
 
@@ -227,6 +228,39 @@ class CaptureCommand:
 
 
 @dataclass(frozen=True)
+class Identify:
+    """Find mass, friction and the rest from recorded motion: of a run, or of any MJCF model and any Capture.
+
+    `dexloop identify RUN` takes the run's twin and capture and writes the run's belief. With --model and --capture it
+    needs no run. `dexloop identify plan RUN` says which motion would tell most next.
+    """
+
+    run_folder: Annotated[Positional[tuple[str, ...]], arg(metavar="[plan] RUN")] = ()
+    """The run's folder; `plan` before it asks for the next motion instead."""
+    model: Path | None = None
+    """Any MJCF file with the object, what it lies on and what moves it, instead of a run's twin."""
+    capture: Path | None = None
+    """A Capture, instead of the run's."""
+    out: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """Where the belief shall be; by default in the run, or beside the capture."""
+    json: Annotated[str | None, arg(metavar="FILE")] = None
+    """Write the result as JSON into this file; - prints it."""
+    replace: bool = False
+    """Put the belief in the place of one that is there."""
+    cfg: OmitArgPrefixes[IdentifyCfg] = field(default_factory=IdentifyCfg)
+
+    draws: ClassVar[bool] = True
+
+    def run(self) -> int:
+        """Identifies, or plans."""
+        from dexloop.show import identified, planned
+
+        if self.run_folder[:1] == ("plan",):
+            return planned(self)
+        return identified(self)
+
+
+@dataclass(frozen=True)
 class Replay(_Command):
     """Replay a simulated world that became unstable, from the file that was written then."""
 
@@ -285,6 +319,7 @@ Commands = (
     | Annotated[Robots, subcommand("robots")]
     | Annotated[LabCommand, subcommand("lab")]
     | Annotated[CaptureCommand, subcommand("capture")]
+    | Annotated[Identify, subcommand("identify")]
     | Annotated[Replay, subcommand("replay-dump")]
 )
 
@@ -322,7 +357,7 @@ def main(args: Sequence[str] | None = None) -> None:
     The exit code is 0 for well, 1 unfit or an error of ours, 2 bad input, 3 a failed trial, 4 a halt, 130 Ctrl-C.
     """
     arguments = list(sys.argv[1:] if args is None else args)
-    machine = "--json" in arguments
+    machine = _wants_json(arguments)
     if arguments == ["--version"]:
         console.say(f"dexloop {dexloop.__version__}")
         sys.exit(0)
@@ -349,6 +384,14 @@ def main(args: Sequence[str] | None = None) -> None:
             type(error).__name__,
         )
     sys.exit(code)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Whether standard output is for a machine: not if --json names a file."""
+    if "--json" not in arguments:
+        return False
+    following = arguments[arguments.index("--json") + 1 :][:1]
+    return arguments[:1] != ["identify"] or following in ([], ["-"])
 
 
 def _parsed(arguments: list[str], machine: bool) -> Any:

@@ -11,18 +11,26 @@ import numpy as np
 
 from dexloop.capture.plans import FreeMotion, Push
 from dexloop.capture.record import capture
-from dexloop.core.artifact import storage_errors
+from dexloop.core.artifact import Artifact, storage_errors
+from dexloop.core.artifacts import Twin
 from dexloop.core.capture import Capture, Video
 from dexloop.core.run import Run
+from dexloop.identify.stage import identify
 from dexloop.lab.cfg import LabCfg
+from dexloop.lab.known_twin import known_twin
 from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
+from dexloop.lab.truth import Truth
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
 from dexloop.vision.video import VideoWriter, read_frames
 
-PLANS = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.08), Push(speed_m_s=0.35, distance_m=0.08))
+PLANS = (
+    FreeMotion(duration_s=3.0),
+    Push(speed_m_s=0.5, distance_m=0.1),
+    Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
+)
 
 
 def demo(
@@ -53,6 +61,10 @@ def demo(
 
     run.ensure("capture", record)
     recorded = open_capture(run.stage_path("capture"))
+    # Until twins are made from scans, this one's geometry is given; mass, friction and all the rest are not.
+    twin = run.ensure("twin", lambda path: known_twin(recorded, path))
+    assert isinstance(twin, Twin)
+    belief = run.ensure("identify", lambda path: identify(twin, recorded, path, progress=progress))
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
@@ -66,11 +78,23 @@ def demo(
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
         "the last push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
-        "status": str(recorded.status),
+        **_found(belief, Lab.of(recorded, seed).truth()),
+        "status": str(belief.status),
         "capture": str(recorded.path),
         "picture": str(picture),
         "film": str(film),
         "report": str(report),
+    }
+
+
+def _found(belief: Artifact, truth: Truth) -> dict[str, str]:
+    """Says what was identified, beside the lab's truth, which only this comparison sees."""
+    parameters = belief.header.meta["parameters"]
+    pairs = (("mass", "object.mass", truth.mass_kg), ("friction", "table.friction", truth.table_friction))
+    return {
+        what: f"{p['mean']:.3f} {p['unit']} ({p['interval'][0]:.3f} to {p['interval'][1]:.3f}), in truth {true:.3f}"
+        for what, name, true in pairs
+        if (p := parameters.get(name))
     }
 
 

@@ -1,7 +1,8 @@
-"""What the commands print: robots, the lab, captures."""
+"""What the commands print: robots, the lab, captures, beliefs."""
 
 from __future__ import annotations
 
+import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level
 
 if TYPE_CHECKING:
-    from dexloop.cli import Import
+    from dexloop.cli import Identify, Import
+    from dexloop.core.artifacts import Belief
     from dexloop.lab.cfg import LabCfg
     from dexloop.robots.embodiment import Embodiment
 
@@ -140,6 +142,85 @@ def imported(command: Import) -> Capture:
         raise InputError("there is nothing to import: name folders, bags, datasets or videos")
     cfg = ImportCfg(units, command.episodes or None, command.fps, command.fov_y_deg, command.intrinsics)
     return import_capture(command.sources, command.out, cfg=cfg, check=check, replace=command.replace)
+
+
+def identified(command: Identify) -> int:
+    """Carries out `dexloop identify` and prints what was found."""
+    from dexloop.core.artifacts import Twin
+    from dexloop.core.run import Run
+    from dexloop.identify.stage import identify
+    from dexloop.report.page import write_report
+    from dexloop.rig.recorder import open_capture
+
+    run = Run.open(command.run_folder[0]) if command.run_folder else None
+    if run is None and (command.model is None or command.capture is None):
+        raise InputError("name a run, or give both --model FILE.xml and --capture FOLDER")
+    if run is not None and command.model is None and not run.has("twin"):
+        raise InputError(f"{run.path} has no twin yet: make one first, or give --model FILE.xml")
+    capture = open_capture(command.capture or _of_run(run, "capture"))
+    twin = command.model if command.model is not None else Twin.open(_of_run(run, "twin"))
+    out = command.out or (_of_run(run, "identify") if run else capture.path.with_name(capture.path.name + "_belief"))
+    # Found again with other parameters, a belief of one's own is no loss; a run's is kept unless it is to be replaced.
+    replace = command.replace or (run is None and command.out is None)
+    with console.progress(quiet=command.json == "-") as tell:
+        belief = identify(twin, capture, out, cfg=command.cfg, replace=replace, progress=tell)
+    if run is not None:
+        write_report(run)
+    found = belief_json(belief)
+    if command.json not in (None, "-"):
+        from dexloop.core.artifact import storage_errors, write_text
+
+        file = Path(str(command.json))
+        with storage_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, json_module.dumps(found, indent=1, ensure_ascii=False))
+    if command.json == "-":
+        console.say_json(found)
+        return 0
+    rows = [
+        (label, f"{p['mean']:.4g}", f"{p['interval'][0]:.4g} to {p['interval'][1]:.4g}", p["unit"],
+         "yes" if p["identifiable"] else "no")
+        for label, p in found["parameters"].items()
+    ]  # fmt: skip
+    console.show(rows, ("parameter", "mean", "95 % interval", "unit", "identifiable"))
+    for c in found["combinations"]:
+        console.say(f"{c['name']}: {c['value']:.4g} {c['unit']} ({c['interval'][0]:.4g} to {c['interval'][1]:.4g})")
+    for name, c in found["clocks"].items():
+        console.say(f"clock {name}: {1e3 * c['offset_s']:+.1f} ms ± {1.96e3 * c['sd_s']:.1f} ms against the robot's")
+    for note in found["notes"]:
+        console.warn(note)
+    console.say(str(belief.status))
+    console.say(f"belief: {belief.path}")
+    return 0
+
+
+def belief_json(belief: Belief) -> dict[str, Any]:
+    """Returns a belief as plain JSON."""
+    return {k: v for k, v in belief.header.meta.items() if k != "labels"} | {"belief": str(belief.path)}
+
+
+def planned(command: Identify) -> int:
+    """Carries out `dexloop identify plan` and prints which motion would tell most."""
+    from dexloop.core.run import Run
+    from dexloop.next_motion import plan_next, to_json
+
+    if len(command.run_folder) != 2:
+        raise InputError("name the run: dexloop identify plan RUN")
+    with console.progress(quiet=command.json == "-") as tell:
+        ranked = plan_next(Run.open(command.run_folder[1]), cfg=command.cfg, progress=tell)
+    found = to_json(ranked)
+    if command.json not in (None, "-"):
+        Path(str(command.json)).write_text(json_module.dumps(found, indent=1, ensure_ascii=False))
+    elif command.json == "-":
+        console.say_json(found)
+        return 0
+    console.show([(k + 1, r.words) for k, r in enumerate(ranked)], ("", "next motion, the best first"))
+    return 0
+
+
+def _of_run(run: Any, stage: str) -> Path:
+    assert run is not None
+    return run.stage_path(stage)
 
 
 def _portrait(robot: Embodiment) -> np.ndarray:

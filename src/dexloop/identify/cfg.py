@@ -12,10 +12,11 @@ class IdentifyCfg:
     """What to find, and how carefully."""
 
     parameters: tuple[str, ...] = ()
-    """Names such as object.mass and table.friction; by default mass, centre of mass, and friction and softness of what
-    touched the object."""
+    """What to find, with commas: object.mass,table.friction. By default mass, centre of mass, and friction and softness
+    of what touches the object."""
     priors: tuple[str, ...] = ()
-    """What is known before, as NAME=MEAN:SD; otherwise within a factor of 7 of the model's own mass, of 4 for friction."""
+    """What is known before, as NAME=MEAN:SD; otherwise within a factor of 7 of the model's own mass, and of 4 of its
+    friction."""
     recordings: tuple[str, ...] = ()
     """Which recordings to use; all that show motion if none is named."""
     held_out: tuple[str, ...] = ()
@@ -30,7 +31,7 @@ class IdentifyCfg:
     """Length of the pieces into which a recording that begins in motion is cut [s]."""
     timestep_s: float = 0.002
     """Of the simulation; a model given by the user keeps its own [s]."""
-    samples: int = 64
+    samples: int = 48
     """Values tried over the whole prior before going down."""
     descents: int = 1
     """From how many of the best of them."""
@@ -38,6 +39,9 @@ class IdentifyCfg:
     """Of the random numbers."""
 
     def __post_init__(self) -> None:
+        for name in ("parameters", "priors", "recordings", "held_out", "gains"):
+            parts = [part.strip() for text in getattr(self, name) for part in text.split(",")]
+            object.__setattr__(self, name, tuple(part for part in parts if part))
         ranges = {
             "window_s": (0.02, 60.0), "timestep_s": (1e-4, 0.02), "samples": (1, 100_000), "descents": (1, 1000),
         }  # fmt: skip

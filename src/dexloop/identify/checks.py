@@ -58,7 +58,7 @@ def effects(
                 owner.append(u.name)
     thetas = np.stack(rows)
     moved = dict.fromkeys(owner, False)
-    points = [(k, thetas, np.zeros((len(thetas), len(s.local_sd)))) for k, s in enumerate(segments[:8])]
+    points = [(k, thetas, np.zeros((len(thetas), len(s.local_sd)))) for k, s in enumerate(segments[:3])]
     for signals in trial.simulate(points):
         for name in trial.record:
             value = signals[name].reshape(len(thetas), -1)

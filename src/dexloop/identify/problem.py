@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from dexloop.identify.segments import Segment
 from dexloop.identify.streams import STATE_FIELDS, Measured, pose_error
-from dexloop.identify.unknowns import DELAY, Unknown
+from dexloop.identify.unknowns import COM_SD, DELAY, Unknown
 from dexloop.sim.scene import Scene
 from dexloop.sim.world import World
 
@@ -95,6 +95,19 @@ class Problem:
     def first_step(self) -> Float[Array, " p"]:
         """Of finite differences."""
         return self._join("step")
+
+    @property
+    def size_of_unknowns(self) -> Float[Array, " p"]:
+        """Returns what a relative error of one would be, in free coordinates; none for what is no part of the model."""
+        sizes = []
+        for u in self.unknowns:
+            if u.parameter is None:
+                sizes.append(np.zeros(u.size))
+            elif u.is_ratio or u.name.endswith("inertia"):
+                sizes.append(np.ones(u.size))
+            else:
+                sizes.append(u.sd / COM_SD)  # of a centre of mass, the object's size
+        return np.concatenate([np.zeros(0), *sizes])
 
     @property
     def labels(self) -> tuple[str, ...]:

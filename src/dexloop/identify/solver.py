@@ -15,6 +15,8 @@ from dexloop.identify.problem import Problem, Signals
 Array = np.ndarray
 Progress = Callable[[str, float], None]
 
+MODEL_SD = 0.01
+"""No parameter of a model is believed to better than this fraction of it: bodies are not rigid, friction is no number."""
 HUBER = 2.5
 """Errors beyond this many standard deviations count linearly, not by their square."""
 _DAMPING: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)
@@ -109,7 +111,7 @@ class Solver:
             elite = self._close_in(samples)
             found: list[tuple[float, Estimate]] = []
             for k, candidate in enumerate(elite[:descents]):
-                estimate = self.descend(candidate, iterations=5)
+                estimate = self.descend(candidate, iterations=4)
                 found.append((self.score(estimate), estimate))
                 if tell is not None:
                     tell((k + 1) / descents)
@@ -267,6 +269,7 @@ class Solver:
         covariance = own * np.outer(ratio, ratio)
         limit = np.sqrt(np.minimum(np.diag(np.linalg.inv(self.prior_precision)) / np.diag(covariance), 1.0))
         covariance = covariance * np.outer(limit, limit)  # never wider than it was before
+        covariance = covariance + np.diag((MODEL_SD * p.size_of_unknowns) ** 2)
         information = np.linalg.inv(covariance)
         return replace(
             estimate,

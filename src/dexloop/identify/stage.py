@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 from jaxtyping import Float
 
@@ -38,6 +39,7 @@ from dexloop.identify.unknowns import (
 from dexloop.identify.verdict import Verdict, judge, status_of
 from dexloop.identify.watch import watch
 from dexloop.robots.catalog import load
+from dexloop.sim.freezing import freeze
 from dexloop.sim.parts import Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
@@ -45,6 +47,10 @@ from dexloop.sim.scene import Scene, SceneCfg, compose
 Array = np.ndarray
 Progress = Callable[[str, float], None]
 
+_SEARCHED = 2
+"""Recordings that the search looks at."""
+_TOUCHED_N, _STILL = 0.3, 1e-3
+"""What a fingertip feels when it touches [N], and what a joint that stays in its place moves by [rad or m]."""
 POSE_BIAS = (2e-3,) * 3 + (1e-2,) * 3
 """By how much a tracked pose may be wrong all the time [m, rad]: a camera is never calibrated exactly."""
 
@@ -129,7 +135,11 @@ def solve(
     clock.lap("calibration")
     if not moved:
         raise InputError("no recording shows the object being moved: record a push, a lift or a toss")
-    matched = [_matched(scene, r, cfg, tell) for r in moved]
+    for r in moved:
+        match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
+    still = _still_joints(scene, moved)
+    scene = freeze(scene, still) if still else scene
+    matched = [_matched(scene, r, cfg, set(still), tell) for r in moved]
     clock.lap("tracking")
     segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
@@ -140,7 +150,7 @@ def solve(
     solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration))
     start = solver.start()
     tell("looking over the prior", 0.0)
-    estimate = solver.search(cfg.samples, cfg.descents, tell=lambda done: tell("looking over the prior", done))
+    estimate = _searched(solver, cfg, lambda done: tell("looking over the prior", done))
     clock.lap("search")
     before = judge(*_of(problem, asked, solver.assess(start)))
     problem.refresh(estimate.theta)
@@ -171,6 +181,19 @@ def solve(
         solver, estimate, start, posterior, verdict, before, status, calibration, asked, tuple(notes),
         {"held_out": ahead, "sampling": check}, clock.laps,
     )  # fmt: skip
+
+
+def _searched(solver: Solver, cfg: IdentifyCfg, tell: Callable[[float], None]) -> Estimate:
+    """Looks over the prior with the two shortest recordings, which is enough to come near."""
+    problem = solver.problem
+    length: dict[str, int] = {}
+    for s in problem.segments:
+        length[s.recording] = length.get(s.recording, 0) + s.steps
+    short = sorted(length, key=lambda name: length[name])[:_SEARCHED]
+    some = [k for k, s in enumerate(problem.segments) if s.recording in short]
+    quick = Solver(problem.part(some), prior=(solver.prior_mean, solver.prior_precision), held=solver.held)
+    near = quick.search(cfg.samples, cfg.descents, tell=tell)
+    return solver.start(near.theta)
 
 
 def open_scene(twin: Twin | str | Path, recordings: Sequence[Recording], cfg: IdentifyCfg) -> Scene:
@@ -204,15 +227,48 @@ def _chosen(capture: Capture, cfg: IdentifyCfg) -> list[Recording]:
     return usable
 
 
-def _matched(scene: Scene, recording: Recording, cfg: IdentifyCfg, tell: Progress) -> Matched:
+def _still_joints(scene: Scene, recordings: Sequence[Recording]) -> dict[str, float]:
+    """Returns joints that were told to stay in one place in all recordings, and whose fingers touched nothing.
+
+    Most of a hand does nothing in a push; held fast it need not be simulated.
+    """
+    model = scene.model
+    places: dict[str, list[float]] = {}
+    busy: set[int] = set()
+    for r in recordings:
+        for s in r.of_kind("touch"):
+            for k, name in enumerate(s.info.channels):
+                sensor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+                if sensor < 0 or np.percentile(s.value[:, k], 99) > _TOUCHED_N:
+                    body = int(model.site_bodyid[model.sensor_objid[sensor]]) if sensor >= 0 else 0
+                    while body:
+                        busy.add(body)
+                        body = int(model.body_parentid[body])
+        if not r.of_kind("touch") or not r.of_kind("joint_position"):
+            return {}
+        command, position = r.of_kind("joint_command"), r.of_kind("joint_position")
+        for s in command:
+            for k, name in enumerate(s.info.channels):
+                still = float(np.ptp(s.value[:, k])) < _STILL and name in position[0].info.channels
+                where = position[0].value[:, position[0].info.channels.index(name)] if still else np.array([np.nan])
+                places.setdefault(name, []).append(float(np.mean(where)))
+    out = {}
+    for name, where in places.items():
+        joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name)
+        if joint >= 0 and int(model.jnt_bodyid[joint]) not in busy and np.ptp(where) < 10 * _STILL:
+            out[name] = float(np.mean(where))
+    return out
+
+
+def _matched(scene: Scene, recording: Recording, cfg: IdentifyCfg, held: set[str], tell: Progress) -> Matched:
     poses = [i for i in recording.streams.values() if i.kind == "pose" and i.about != cfg.tool]
     if recording.videos and (cfg.from_video or not poses):
         tracked, whiten, notes = watch(scene, recording, tell)
-        found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else ())
+        found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else (), held=held)
         keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
         keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]
         return replace(found, measured=tuple(keep), notes=(*found.notes, *notes))
-    return match(scene, recording, tools=(cfg.tool,) if cfg.tool else ())
+    return match(scene, recording, tools=(cfg.tool,) if cfg.tool else (), held=held)
 
 
 def _unknowns(

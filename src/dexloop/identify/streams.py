@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
@@ -85,7 +85,14 @@ BLOCK_S = 0.04
 """How long samples of joints and forces are averaged [s]."""
 
 
-def match(scene: Scene, recording: Recording, *, extra: Sequence[Stream] = (), tools: Sequence[str] = ()) -> Matched:
+def match(
+    scene: Scene,
+    recording: Recording,
+    *,
+    extra: Sequence[Stream] = (),
+    tools: Sequence[str] = (),
+    held: Set[str] = frozenset(),
+) -> Matched:
     """Matches a recording's streams to a model by the names of joints, sensors and bodies.
 
     Args:
@@ -93,12 +100,13 @@ def match(scene: Scene, recording: Recording, *, extra: Sequence[Stream] = (), t
         recording: What was recorded.
         extra: Streams that were made from it, such as the object's pose from the video.
         tools: Bodies that are moved along their measured poses.
+        held: Joints that the model holds fast, so that their channels say nothing.
 
     Raises:
         InputError: The recording is of another robot, or a sample is not finite.
         UnknownName: A pose is about a body that the model does not have.
     """
-    streams = [recording.stream(name) for name in recording.streams] + list(extra)
+    streams = [_without(recording.stream(name), held) for name in recording.streams] + list(extra)
     for s in streams:
         _require_finite(recording, s)
     drive = _drive(scene, recording, streams, tools)
@@ -113,6 +121,20 @@ def match(scene: Scene, recording: Recording, *, extra: Sequence[Stream] = (), t
     if not measured:
         raise InputError(f"recording {recording.name!r} has no stream that the model could be compared with")
     return Matched(recording, drive, tuple(measured), tuple(notes))
+
+
+def _without(s: Stream, held: Set[str]) -> Stream:
+    """Returns a stream without the channels of joints that are held fast."""
+    if not held or not s.info.kind.startswith("joint_"):
+        return s
+    keep = [k for k, c in enumerate(s.info.channels) if c not in held]
+    info = replace(
+        s.info,
+        channels=tuple(s.info.channels[k] for k in keep),
+        units=tuple(s.info.units[k] for k in keep),
+        limits=None if s.info.limits is None else tuple(s.info.limits[k] for k in keep),
+    )
+    return Stream(info, s.t, s.value[:, keep])
 
 
 def _measured(scene: Scene, recording: Recording, s: Stream, drive: Drive, notes: list[str]) -> Measured | None:

@@ -14,7 +14,7 @@ _CHANNELS = 8
 
 
 def traces(
-    solver: Solver, estimate: Estimate, start: Estimate, posterior: Posterior, *, draws: int = 24
+    solver: Solver, estimate: Estimate, start: Estimate, posterior: Posterior, *, draws: int = 12
 ) -> dict[str, Array]:
     """Returns curves of the channels that moved most, by "SEGMENT|STREAM|CHANNEL|WHAT".
 

@@ -83,7 +83,7 @@ class Unknown:
     @property
     def leading(self) -> bool:
         """Whether it is looked for from the beginning: much of the motion depends on it."""
-        return self.name.rpartition(".")[2] not in ("com", "inertia", "stiffness", "torsion", "grip", "stribeck")
+        return self.name.rpartition(".")[2] not in ("com", "inertia", "torsion", "grip", "stribeck")
 
     @property
     def is_ratio(self) -> bool:

@@ -5,26 +5,38 @@ from __future__ import annotations
 import base64
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from dexloop.core.artifact import storage_errors, write_text
-from dexloop.core.artifacts import STAGES
+from dexloop.core.artifacts import STAGES, Belief
 from dexloop.core.capture import Capture
 from dexloop.core.run import Run
 from dexloop.core.status import Status, worst
 from dexloop.report.figures import capture_figure, png
+from dexloop.report.identify import identify_section
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }
 img, video { max-width: 100%; border: 1px solid #ddd; } h1 { font-size: 1.5rem; } h2 { margin-top: 2.5rem; }
 table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; }
+h3 { margin: 1.8rem 0 .4rem; font-size: 1.1rem; } details { margin: 1rem 0; } summary { cursor: pointer; }
+.short { white-space: nowrap; }
 .ok { color: #17803d; } .warn { color: #a15c00; } .fail { color: #b3261e; } .next { color: #777; }
 """
 
 
-def write_report(run: Run) -> Path:
-    """Writes `report.html` of a run, with one section for each stage that has been done, and returns its path."""
-    sections = [_capture(run.load("capture"))] if run.has("capture") else []
+def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
+    """Writes `report.html` of a run, with one section for each stage that has been done, and returns its path.
+
+    Args:
+        run: What to tell about.
+        truth: The lab's true values by label ("object.mass"), in SI units, where somebody knows them.
+    """
+    capture = run.load("capture") if run.has("capture") else None
+    sections = [_capture(capture)] if capture else []
+    if run.has("identify"):
+        sections.append(_identify(run.load("identify"), capture, truth))
     done = [stage for stage in STAGES if run.has(stage)]
     ahead = [stage for stage in STAGES if not run.has(stage)]
     verdict = worst((run.load(stage).status for stage in done), otherwise=Status.from_json(_NOTHING))
@@ -56,6 +68,13 @@ def _capture(capture: object) -> str:
     figure = base64.b64encode(png(capture_figure(capture))).decode()
     return f"""<h2>capture</h2><table><tr><th>recording</th><th>checks</th></tr>{rows}</table>
 <p><img alt="what was recorded" src="data:image/png;base64,{figure}"></p>{"".join(_films(capture))}"""
+
+
+def _identify(belief: object, capture: object, truth: Mapping[str, float] | None) -> str:
+    assert isinstance(belief, Belief)
+    assert capture is None or isinstance(capture, Capture)
+    section = identify_section(belief, capture=capture, truth=truth)
+    return f"<h2>identify</h2><p>{_status(belief.status)}</p>{section}"
 
 
 def _films(capture: Capture) -> list[str]:

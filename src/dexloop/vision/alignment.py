@@ -29,7 +29,7 @@ _NOISE = 2.0
 """Of a pixel's grey level: sensor and compression."""
 _EDGE_PX = 0.3
 """How far each edge in the twin's appearance is from where it should be [px]: adds noise where it is steep."""
-_WARP_PX = 0.1
+_WARP_PX = 0.15
 """How far whole patches of the twin's appearance are from where they should be [px]: more pixels do not help."""
 _GUESS = 25.0
 """Error of a background that was never seen, in grey levels."""

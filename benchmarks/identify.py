@@ -1,0 +1,140 @@
+"""What identify finds in the lab: mass and friction against the hidden truth, from poses and from video."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.metric import Metric
+from dexloop.capture.plans import FreeMotion, Plan, Push
+from dexloop.capture.record import capture
+from dexloop.core.errors import DexloopError
+from dexloop.identify.cfg import IdentifyCfg
+from dexloop.identify.stage import Fit, solve, summary
+from dexloop.lab import Lab, LabCfg
+from dexloop.lab.known_twin import known_twin
+from dexloop.lab.objects import OBJECTS
+
+SEEDS = range(100, 105)
+"""Of 5 labs for each of the 8 objects."""
+VIDEO_SEEDS = (100, 101)
+MOTIONS: tuple[Plan, ...] = (
+    FreeMotion(duration_s=3.0),
+    Push(speed_m_s=0.5, distance_m=0.1),
+    Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
+    Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
+)
+"""Three that differ in speed and direction: design ranks fast pushes with release first."""
+SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distance_m=0.03, release=False))
+
+
+def run() -> list[Metric]:
+    metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _slow_push()
+    return metrics + _clock() + _speed()
+
+
+def trial(name: str, seed: int, plans: Sequence[Plan], cfg: IdentifyCfg, *, video: bool = False) -> tuple[Fit, Lab]:
+    """Records in a lab drawn from a seed, and fits."""
+    lab = Lab(LabCfg(object=name, seed=seed, video=video, tracker=not video))
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = capture(lab.rig(), plans, Path(folder) / "capture")
+        twin = known_twin(recorded, Path(folder) / "twin")
+        return solve(twin, recorded, cfg=cfg), lab
+
+
+def _from_poses(seeds: Sequence[int]) -> list[Metric]:
+    return _score("poses", [(name, seed) for seed in seeds for name in OBJECTS], IdentifyCfg(), (0.025, 0.07))
+
+
+def _from_video(seeds: Sequence[int]) -> list[Metric]:
+    cases = [(name, seed) for seed in seeds for name in OBJECTS]
+    return _score("video", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True)
+
+
+def _score(
+    what: str, cases: Sequence[tuple[str, int]], cfg: IdentifyCfg, limits: tuple[float, float], *, video: bool = False
+) -> list[Metric]:
+    mass, friction, inside_mass, inside_friction, seconds = [], [], [], [], []
+    for name, seed in cases:
+        try:
+            fit, lab = trial(name, seed, MOTIONS, cfg, video=video)
+        except DexloopError as error:  # a motion that the robot cannot do here counts as a miss
+            print(f"{what} {name} {seed}: {error}", file=sys.stderr)
+            mass.append(1.0)
+            friction.append(1.0)
+            inside_mass.append(False)
+            inside_friction.append(False)
+            continue
+        found, truth = summary(fit)["parameters"], lab.truth()
+        m, f = found["object.mass"], found["table.friction"]
+        mass.append(abs(m["mean"] / truth.mass_kg - 1.0))
+        friction.append(abs(f["mean"] / truth.table_friction - 1.0))
+        inside_mass.append(m["interval"][0] <= truth.mass_kg <= m["interval"][1])
+        inside_friction.append(f["interval"][0] <= truth.table_friction <= f["interval"][1])
+        seconds.append(sum(fit.seconds.values()))
+        print(
+            f"{what} {name} {seed}: mass {m['mean']:.4f} of {truth.mass_kg:.4f} kg ({100 * (m['mean'] / truth.mass_kg - 1):+.1f} %,"
+            f" sd {100 * m['sd'] / m['mean']:.1f} %), friction {f['mean']:.3f} of {truth.table_friction:.3f}"
+            f" ({100 * (f['mean'] / truth.table_friction - 1):+.1f} %, sd {100 * f['sd'] / f['mean']:.1f} %),"
+            f" fair {fit.checks['sampling']['gaussian_is_fair']}, {fit.status.code}, {seconds[-1]:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )  # fmt: skip
+    note = f"{len(cases)} labs"
+    return [
+        Metric(f"{what}: median error of mass", float(np.median(mass)), "1", "lower", 0.5, limits[0], note),
+        Metric(f"{what}: 90th percentile", float(np.percentile(mass, 90)), "1", "lower", 0.5, limits[1], note),
+        Metric(f"{what}: median error of friction", float(np.median(friction)), "1", "lower", 0.5, 0.08, note),
+        Metric(f"{what}: intervals that hold the mass", float(np.mean(inside_mass)), "1", "higher", 0.1, 0.85, note),
+        Metric(f"{what}: that hold the friction", float(np.mean(inside_friction)), "1", "higher", 0.1, 0.85, note),
+        Metric(f"{what}: seconds a fit", float(np.median(seconds)), "s", "lower", 1.0, note="three motions, 2 cores"),
+    ]
+
+
+def _slow_push() -> list[Metric]:
+    """A slow push alone tells only mass times friction."""
+    undetermined, errors = [], []
+    for name, seed in (("meat_can", 100), ("cube", 101), ("spread_jar", 102)):
+        cfg = IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"))
+        fit, lab = trial(name, seed, SLOW, cfg)
+        found, truth = summary(fit), lab.truth()
+        undetermined.append(not found["parameters"]["object.mass"]["identifiable"])
+        product = next((c["value"] for c in found["combinations"] if c["name"] == "object.mass × table.friction"), np.nan)
+        errors.append(abs(product / (truth.mass_kg * truth.friction_at(0.02)) - 1.0))
+        print(f"slow push {name} {seed}: {found['text']}", file=sys.stderr, flush=True)
+    return [
+        Metric("slow push: mass is said not to be identifiable", float(np.mean(undetermined)), "1", "higher", 0.0, 1.0),
+        Metric("slow push: error of mass × friction", float(np.nanmax([*errors, 0.0])), "1", "lower", 0.5, 0.05),
+    ]
+
+
+def _clock() -> list[Metric]:
+    """The lab's clocks are up to 50 ms apart: how well the offset is found."""
+    errors = []
+    for name, seed in (("meat_can", 103), ("cube", 104), ("cookie_tin", 103)):
+        fit, lab = trial(name, seed, MOTIONS[:2], IdentifyCfg())
+        found = summary(fit)["clocks"]["camera"]["offset_s"]
+        errors.append(abs(found - lab.truth().clock_offset_s))
+    return [Metric("clock: largest error of the offset", float(max(errors)), "s", "lower", 0.5, 0.003)]
+
+
+def _speed() -> list[Metric]:
+    """One push, 4 parameters, 750 steps: against mujoco.sysid and MJX in the same run."""
+    shared = peers.problem()
+    ours = peers.run_solver(shared)
+    sysid = peers.run_sysid(shared)
+    mjx = peers.run_mjx(shared)
+    return [
+        Metric("speed: whole fit against mujoco.sysid", sysid.total_s / ours.total_s, "x", "higher", 0.5, 10.0,
+               f"{ours.total_s:.2f} s to cost {ours.cost:.0f}, sysid {sysid.total_s:.2f} s to {sysid.cost:.0f}"),
+        Metric("speed: a Jacobian against MJX", mjx.jacobian_s / ours.jacobian_s, "x", "higher", 0.5, 20.0,
+               f"{1e3 * ours.jacobian_s:.0f} ms, MJX {1e3 * mjx.jacobian_s:.0f} ms without compiling"),
+        Metric("speed: a Jacobian against mujoco.sysid", sysid.jacobian_s / ours.jacobian_s, "x", "higher", 0.5),
+    ]  # fmt: skip
+
+

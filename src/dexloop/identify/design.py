@@ -1,0 +1,470 @@
+"""Design of the next motion: which of some candidates tells most about what is asked, given what is believed now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.core.errors import InputError, TrialError, UnknownName
+from dexloop.identify.posterior import Posterior
+from dexloop.identify.problem import Problem, Signals
+from dexloop.identify.segments import Segment, Start, _settle
+from dexloop.identify.solver import MODEL_SD, Estimate
+from dexloop.identify.streams import STATE_FIELDS, Drive, Matched, Measured
+from dexloop.identify.unknowns import Unknown
+from dexloop.sim.scene import Scene
+
+Array = np.ndarray
+
+_ALLOWANCE, _CORRELATION = 0.02, 5.0
+"""Of sensors whose errors no fit has shown: a model's own error as a fraction of what a channel varies by, and how many
+successive numbers are worth one that is independent."""
+_POSE_SPREAD = (0.02,) * 3 + (0.2,) * 3
+"""What a motion on a table is worth [m, rad]."""
+_MORE = 0.05
+"""A gain below this is none: the intervals shrink by a twentieth at most [nat]."""
+_SAID = 3
+"""How many parameters are named in a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A motion that the rig could do, as plain data."""
+
+    name: str
+    words: str
+    """For people: "push at 0.6 m/s, 30 mm high"."""
+    joints: tuple[str, ...]
+    command: Float[Array, "t n"]
+    """Position targets, one column a joint [rad or m]."""
+    rate_hz: float
+    """Of the command."""
+    start_s: float
+    """From when it is simulated [s after the first command]: shortly before the object is touched."""
+    end_s: float
+    """Until when [s]."""
+    T_world_object: Float[Array, "4 4"]
+    """Where the object rests before."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What the motion was planned from, as plain JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sensor:
+    """A stream that the next recording will have, and how far the model was off in it so far."""
+
+    stream: str
+    kind: str
+    """As in `core.capture.KINDS`."""
+    clock: str
+    """The unknown that shifts it, if any."""
+    field: str
+    """Of MjData."""
+    columns: tuple[int, ...]
+    """Entries of the field."""
+    channels: tuple[str, ...]
+    rate_hz: float
+    block: int
+    """How many successive samples are averaged."""
+    noise: Float[Array, " c"]
+    """Standard deviation of the error of each channel, the model's own included [SI]; infinite for one that is not used."""
+    correlation: Float[Array, " c"]
+    """How many numbers of a channel are worth one that is independent."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values; a channel that is not used has no noise."""
+        levels = [float(n) if np.isfinite(n) else None for n in self.noise]
+        return {**self.__dict__, "noise": levels, "correlation": [float(c) for c in self.correlation]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Sensor:
+        """Reads what `to_json` wrote."""
+        noise = np.array([np.inf if n is None else float(n) for n in data["noise"]])
+        columns, channels = tuple(int(c) for c in data["columns"]), tuple(data["channels"])
+        correlation = np.array(data["correlation"], dtype=np.float64)
+        return Sensor(**{**data, "noise": noise, "correlation": correlation, "columns": columns, "channels": channels})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The 95 % interval of one parameter before and after a motion, as half of its width."""
+
+    before: float
+    after: float
+    unit: str
+    """"ratio": they are logarithms of a factor, so small ones are relative; otherwise the parameter's unit."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {"before": self.before, "after": self.after, "unit": self.unit}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """A candidate and what it is expected to tell."""
+
+    candidate: Candidate
+    gain: float
+    """Expected information about what is asked: by how much half the log det of its covariance falls [nat]."""
+    expected: Mapping[str, Expected]
+    """By label, of what is asked."""
+    samples: int
+    """Over how many draws of the belief that is the mean."""
+
+    @property
+    def words(self) -> str:
+        """What it is and what it is for, in one sentence."""
+        order = sorted(self.expected, key=lambda k: self.expected[k].after / self.expected[k].before)
+        if self.gain < _MORE:
+            stays = " and ".join(
+                f"{k} stays within {_show(self.expected[k].before, self.expected[k].unit)}" for k in order
+            )
+            return f"{self.candidate.words}: expected to tell nothing new, {stays}"
+        told = [k for k in order if self.expected[k].after < 0.95 * self.expected[k].before][:_SAID] or order[:1]
+        parts = [
+            f"{k} from {_show(self.expected[k].before, self.expected[k].unit)} to "
+            f"{_show(self.expected[k].after, self.expected[k].unit)}"
+            for k in told
+        ]
+        return f"{self.candidate.words}: expected to shrink {', '.join(parts)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "name": self.candidate.name,
+            "words": self.words,
+            "plan": dict(self.candidate.plan),
+            "gain": self.gain,
+            "expected": {label: e.to_json() for label, e in self.expected.items()},
+            "samples": self.samples,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Candidates, the best one first."""
+
+    ranked: tuple[Ranked, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Motions that cannot be done or simulated, and why."""
+
+    @property
+    def best(self) -> Ranked:
+        """The one to record next."""
+        return self.ranked[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {"ranked": [r.to_json() for r in self.ranked], "left_out": dict(self.left_out)}
+
+
+def design(
+    scene: Scene,
+    belief: Posterior,
+    candidates: Sequence[Candidate],
+    sensors: Sequence[Sensor],
+    *,
+    asked: Sequence[str],
+    samples: int = 4,
+    seed: int = 0,
+    progress: Callable[[str, float], None] | None = None,
+) -> Design:
+    """Ranks motions by what they are expected to tell about some parameters.
+
+    Each candidate is simulated with values drawn from the belief. How all that would be measured changes with the
+    unknowns gives the information of the recording, J^T W J, with its start eliminated; added to that of the belief it
+    gives the covariance after it. Clocks, gains and biases are unknowns like others, so they take their share.
+
+    Args:
+        scene: The model.
+        belief: What is believed now.
+        candidates: What the rig could do.
+        sensors: What would be measured.
+        asked: Names of the parameters that are wanted, such as "object.mass".
+        samples: Draws of the belief; the first is its mean.
+        seed: Of the draws.
+        progress: Told what is going on.
+
+    Raises:
+        InputError: There is no candidate or no sensor, or a candidate is of another robot.
+        UnknownName: A parameter that is asked for is not in the belief.
+        TrialError: No candidate can be simulated.
+    """
+    names = [u.name for u in belief.unknowns]
+    for name in asked:
+        if name not in names:
+            raise UnknownName("parameter", name, names, "The belief holds what was identified.")
+    if not candidates or not sensors or not asked:
+        raise InputError(
+            "there is nothing to choose from: give motions, what they would be measured with, and for what"
+        )
+    if samples < 1:
+        raise InputError(f"a design needs at least one draw of the belief, not {samples}")
+    draws = np.concatenate([belief.mean[None], belief.sample(samples, np.random.default_rng(seed))[1:]])
+    before = _Before(scene, belief, asked)
+    ranked, left_out = [], {}
+    for k, candidate in enumerate(candidates):
+        try:
+            segment = _segment(scene, candidate, sensors)
+            found = _informations(scene, belief.unknowns, segment, sensors, draws, set(asked))
+            ranked.append(before.ranked(candidate, found))
+        except TrialError as error:
+            left_out[candidate.words] = str(error)
+        if progress is not None:
+            progress("trying motions", (k + 1) / len(candidates))
+    if not ranked:
+        raise TrialError(f"none of the motions can be simulated: {next(iter(left_out.values()))}")
+    return Design(tuple(sorted(ranked, key=lambda r: -r.gain)), left_out)
+
+
+def sensors_of(problem: Problem, estimate: Estimate) -> tuple[Sensor, ...]:
+    """Returns what was measured in a fit, with the noise levels that it found, over all its recordings."""
+    first: dict[str, Measured] = {}
+    level: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    scale = {(s.recording, m.stream): _unwhitened(m) for s in problem.segments for m in s.measured}
+    for s in problem.segments:
+        for m in s.measured:
+            first.setdefault(m.stream, m)
+            for k, c in enumerate(m.channels):
+                if not m.keep[:, k].any():
+                    level.setdefault((m.stream, c), [])
+                    continue
+                at = next(
+                    i for i, x in enumerate(problem.channels)
+                    if (x.recording, x.stream, x.channel) == (s.recording, m.stream, c)
+                )  # fmt: skip
+                noise = float(estimate.noise[at]) * float(scale[s.recording, m.stream][k])
+                level.setdefault((m.stream, c), []).append((noise, float(estimate.correlation[at])))
+    out = []
+    for m in first.values():
+        found = [np.array(level[m.stream, c]).reshape(-1, 2) for c in m.channels]
+        noise = np.array([np.sqrt(np.mean(f[:, 0] ** 2)) if len(f) else np.inf for f in found])
+        correlation = np.array([np.mean(f[:, 1]) if len(f) else 1.0 for f in found])
+        out.append(_sensor(m, noise, np.maximum(correlation, 1.0)))
+    return tuple(out)
+
+
+def sensors_before(matched: Sequence[Matched]) -> tuple[Sensor, ...]:
+    """Returns what recordings measure where no fit has told how far the model is off: a rough allowance is made."""
+    found: dict[str, Sensor] = {}
+    for m in (m for x in matched for m in x.measured):
+        spread = np.array(_POSE_SPREAD) if m.is_pose else np.std(m.value, axis=0)
+        noise = np.where(m.keep.any(axis=0), np.hypot(m.noise, _ALLOWANCE * spread), np.inf)
+        found[m.stream] = _sensor(m, noise, np.full(len(m.channels), _CORRELATION))
+    return tuple(found.values())
+
+
+def _sensor(m: Measured, noise: Float[Array, " c"], correlation: Float[Array, " c"]) -> Sensor:
+    rate = 1.0 / float(np.median(np.diff(m.t)))
+    columns = tuple(int(c) for c in m.columns)
+    return Sensor(m.stream, m.kind, m.clock, m.field, columns, m.channels, rate, m.block, noise, correlation)
+
+
+def _unwhitened(m: Measured) -> Float[Array, " c"]:
+    """Returns what a whitened error of one is worth in each channel."""
+    if m.whiten is None:
+        return np.ones(len(m.channels))
+    root = np.linalg.inv(m.whiten)
+    return np.sqrt(np.mean(np.einsum("mij,mij->mi", root, root), axis=0))
+
+
+def _segment(scene: Scene, candidate: Candidate, sensors: Sequence[Sensor]) -> Segment:
+    """Returns what the recording would be, from shortly before the touch on, with samples that are still empty."""
+    model, dt = scene.model, float(scene.model.opt.timestep)
+    by_joint = {
+        model.joint(int(model.actuator_trnid[a, 0])).name: a
+        for a in range(model.nu)
+        if model.actuator_trntype[a] == mujoco.mjtTrn.mjTRN_JOINT
+    }
+    for joint in candidate.joints:
+        if joint not in by_joint:
+            raise UnknownName("joint", joint, by_joint, f"The motion {candidate.name!r} moves it: plan for this robot.")
+    t = np.arange(len(candidate.command)) / candidate.rate_hz
+    begin, end = max(candidate.start_s, 0.0), min(candidate.end_s, float(t[-1]))
+    if end - begin < dt:
+        raise InputError(f"the motion {candidate.name!r} ends before it begins: from {begin:g} to {end:g} s")
+    qpos, qvel = model.qpos0.astype(np.float64).copy(), np.zeros(model.nv)
+    speed = np.gradient(candidate.command, t, axis=0)
+    at = int(np.searchsorted(t, begin, side="right")) - 1
+    for k, name in enumerate(candidate.joints):
+        joint = model.joint(name).id
+        qpos[model.jnt_qposadr[joint]], qvel[model.jnt_dofadr[joint]] = candidate.command[at, k], speed[at, k]
+    drive = Drive("robot", t, candidate.command, [by_joint[name] for name in candidate.joints])
+    body = scene.roles["object"].bodies[0] if "object" in scene.roles else -1
+    if body < 0:
+        raise InputError("the model has not exactly one free object: nothing can be planned for it")
+    joint = int(model.body_jntadr[body])
+    start = Start(model.body(body).name, int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), moving=False)
+    qpos[start.pose : start.pose + 7] = se3.to_pose(candidate.T_world_object)
+    _settle(scene, qpos, [start], drive, begin)
+    steps = round((end - begin) / dt)
+    measured = tuple(_empty(s, begin, begin + steps * dt) for s in sensors)
+    return Segment(candidate.name, begin, steps, dt, drive, measured, qpos, qvel, (start,), name=candidate.name)
+
+
+def _empty(s: Sensor, begin: float, end: float) -> Measured:
+    t = begin + np.arange(1, int((end - begin) * s.rate_hz) + 1) / s.rate_hz
+    value = np.zeros((len(t), len(s.columns)))
+    if s.kind == "pose":
+        value[:, 3] = 1.0
+    keep = np.tile(np.isfinite(s.noise), (len(t), 1))
+    return Measured(
+        s.stream, s.kind, s.clock, s.field, np.array(s.columns), s.channels, t, value, keep, s.noise, s.block
+    )  # fmt: skip
+
+
+def _informations(
+    scene: Scene,
+    unknowns: tuple[Unknown, ...],
+    segment: Segment,
+    sensors: Sequence[Sensor],
+    draws: Float[Array, "n p"],
+    asked: set[str],
+) -> list[Float[Array, "p p"]]:
+    """Returns the information of one candidate at each draw, all simulated together.
+
+    What is unknown of the robot alone changes its motion much the same whatever the object is: it is varied at the
+    first draw only.
+    """
+    problem = Problem(scene, unknowns, [segment])
+    noise = np.concatenate([s.noise for s in sensors])
+    correlation = np.concatenate([s.correlation for s in sensors])
+    layout = problem.layout[0]
+    channel = layout.channel[layout.keep]
+    scale = 1.0 / (noise[channel] * np.sqrt(correlation[channel]))  # channels are numbered in the sensors' order
+    robot = np.concatenate([np.full(u.size, u.name.startswith(("actuator.", "joint."))) for u in unknowns])
+    robot &= ~np.concatenate([np.full(u.size, u.name in asked) for u in unknowns])
+    plain, own = np.flatnonzero(~problem.simulated), np.flatnonzero(problem.simulated & ~robot)
+    shared = np.flatnonzero(problem.simulated & robot)
+    lower, upper = problem.bounds
+    # Clocks, gains and biases have no effect on the motion, and what they are does not matter here.
+    draws = np.where(problem.simulated, np.clip(draws, lower, upper), 0.0)
+    points, sizes = [], []
+    for k, theta in enumerate(draws):
+        varied = np.concatenate([own, shared]) if k == 0 else own
+        points.append(_varied(problem, theta, varied))
+        sizes.append(len(points[-1][0]))
+    thetas, local = (np.concatenate(x) for x in zip(*points, strict=True))
+    signals = problem.simulate([(0, thetas, local)])[0]
+    found: list[np.ndarray] = []
+    kept = np.zeros((len(scale), problem.size))
+    for k, end in enumerate(np.cumsum(sizes)):
+        rows = slice(int(end) - sizes[k], int(end))
+        piece = {name: value[rows] for name, value in signals.items()}
+        J, L = _jacobians(
+            problem, segment, piece, thetas[rows], plain, np.concatenate([own, shared]) if k == 0 else own
+        )
+        if J is None or L is None:
+            continue
+        if not kept.any():
+            kept[:, shared] = J[:, shared]
+        J[:, shared] = kept[:, shared]
+        J, L = J * scale[:, None], L * scale[:, None]
+        C = L.T @ L + np.diag(segment.local_sd**-2)
+        found.append(J.T @ J - J.T @ L @ np.linalg.solve(C, L.T @ J))
+    if not found:
+        raise TrialError("the simulation is unstable with the values that are believed: identify again first")
+    return found
+
+
+def _varied(
+    problem: Problem, theta: Float[Array, " p"], varied: Float[Array, " v"]
+) -> tuple[Float[Array, "n p"], Float[Array, "n l"]]:
+    """Returns a point, the same with each unknown moved by a step, and with each start coordinate moved."""
+    local_step = problem.segments[0].local_step
+    step = problem.first_step
+    step = np.where(theta + step > problem.bounds[1], -step, step)
+    thetas = np.tile(theta, (1 + len(varied) + len(local_step), 1))
+    local = np.zeros((len(thetas), len(local_step)))
+    thetas[1 + np.arange(len(varied)), varied] += step[varied]
+    local[1 + len(varied) :] = np.diag(local_step)
+    return thetas, local
+
+
+def _jacobians(
+    problem: Problem,
+    segment: Segment,
+    signals: Signals,
+    thetas: Float[Array, "n p"],
+    plain: Float[Array, " q"],
+    varied: Float[Array, " v"],
+) -> tuple[Float[Array, "r p"] | None, Float[Array, "r l"] | None]:
+    """Returns how all that is measured changes with the unknowns and with the start; None if it cannot be simulated."""
+    measured = tuple(_filled(segment, m, signals) for m in segment.measured)
+    here = Problem(problem.scene, problem.unknowns, [replace(segment, measured=measured)])
+    keep = here.layout[0].keep
+    e = here.errors(0, signals, thetas)[:, keep]
+    if not np.isfinite(e).all():
+        return None, None
+    J = np.zeros((e.shape[1], here.size))
+    step = thetas[1 + np.arange(len(varied)), varied] - thetas[0, varied]
+    J[:, varied] = (e[1 : 1 + len(varied)] - e[0]).T / step
+    if len(plain):
+        nudged = np.tile(thetas[0], (len(plain), 1))
+        nudged[np.arange(len(plain)), plain] += here.first_step[plain]
+        again = {name: np.repeat(value[:1], len(plain), axis=0) for name, value in signals.items()}
+        J[:, plain] = (here.errors(0, again, nudged)[:, keep] - e[0]).T / here.first_step[plain]
+    return J, (e[1 + len(varied) :] - e[0]).T / segment.local_step
+
+
+def _filled(segment: Segment, m: Measured, signals: Signals) -> Measured:
+    """Gives a pose the values that are simulated: rotations are compared near to where they are, others anywhere."""
+    if not m.is_pose:
+        return m
+    first = segment.t0 + (segment.timestep_s if m.field in STATE_FIELDS else 0.0)
+    i = np.clip(np.rint((m.t - first) / segment.timestep_s).astype(int), 0, segment.steps - 1)
+    return replace(m, value=signals[m.field][0][i][:, m.columns])
+
+
+class _Before:
+    """What is believed now of what is asked, and what a motion would add."""
+
+    def __init__(self, scene: Scene, belief: Posterior, asked: Sequence[str]):
+        problem = Problem(scene, belief.unknowns, [])
+        self.unknowns = [u for u in belief.unknowns if u.name in asked]
+        self.keep = [i for u in self.unknowns for i in range(problem.where(u.name).start, problem.where(u.name).stop)]
+        # No model is believed to better than a floor, which no recording lowers: it is taken off and put back.
+        floor = np.diag((MODEL_SD * problem.size_of_unknowns) ** 2)
+        largest = float(np.linalg.eigvals(np.linalg.solve(belief.covariance, floor)).real.max(initial=0.0))
+        floor = floor * min(1.0, (1.0 - 1e-6) / max(largest, 1e-12))
+        self.floor = floor
+        self.information = np.linalg.inv(belief.covariance - floor)
+        self.covariance = belief.covariance
+
+    def ranked(self, candidate: Candidate, informations: Sequence[Float[Array, "p p"]]) -> Ranked:
+        """Joins the draws of a candidate."""
+        own = np.ix_(self.keep, self.keep)
+        after = [(np.linalg.inv(self.information + x) + self.floor)[own] for x in informations]
+        before = self.covariance[own]
+        gain = float(np.mean([0.5 * (_log_det(before) - _log_det(c)) for c in after]))
+        sd = np.mean([np.sqrt(np.diag(c)) for c in after], axis=0)
+        expected, at = {}, 0
+        for u in self.unknowns:
+            for label in u.labels:
+                unit = "ratio" if u.is_ratio or u.name.endswith("inertia") else u.unit
+                width = 1.96 * float(np.sqrt(before[at, at]))
+                expected[label] = Expected(width, 1.96 * float(sd[at]), unit)
+                at += 1
+        return Ranked(candidate, gain, expected, len(after))
+
+
+def _log_det(matrix: Float[Array, "k k"]) -> float:
+    return float(np.linalg.slogdet(matrix)[1])
+
+
+def _show(half: float, unit: str) -> str:
+    """Says an interval: ±4 %, a factor of 7, ±3 mm."""
+    if unit == "ratio":
+        return f"±{_round(100 * half)} %" if half < 0.5 else f"a factor of {_round(float(np.exp(half)))}"
+    return f"±{_round(1e3 * half)} mm" if unit == "m" else f"±{_round(half)} {unit}"
+
+
+def _round(value: float) -> str:
+    """Writes two digits, plainly."""
+    return f"{float(f'{value:.2g}'):g}"
