@@ -78,7 +78,8 @@ def _score(
         inside_friction.append(f["interval"][0] <= truth.table_friction <= f["interval"][1])
         seconds.append(sum(fit.seconds.values()))
         print(
-            f"{what} {name} {seed}: mass {m['mean']:.4f} of {truth.mass_kg:.4f} kg ({100 * (m['mean'] / truth.mass_kg - 1):+.1f} %,"
+            f"{what} {name} {seed}: mass {m['mean']:.4f} of {truth.mass_kg:.4f} kg"
+            f" ({100 * (m['mean'] / truth.mass_kg - 1):+.1f} %,"
             f" sd {100 * m['sd'] / m['mean']:.1f} %), friction {f['mean']:.3f} of {truth.table_friction:.3f}"
             f" ({100 * (f['mean'] / truth.table_friction - 1):+.1f} %, sd {100 * f['sd'] / f['mean']:.1f} %),"
             f" fair {fit.checks['sampling']['gaussian_is_fair']}, {fit.status.code}, {seconds[-1]:.0f} s",
@@ -104,7 +105,9 @@ def _slow_push() -> list[Metric]:
         fit, lab = trial(name, seed, SLOW, cfg)
         found, truth = summary(fit), lab.truth()
         undetermined.append(not found["parameters"]["object.mass"]["identifiable"])
-        product = next((c["value"] for c in found["combinations"] if c["name"] == "object.mass × table.friction"), np.nan)
+        product = next(
+            (c["value"] for c in found["combinations"] if c["name"] == "object.mass × table.friction"), np.nan
+        )
         errors.append(abs(product / (truth.mass_kg * truth.friction_at(0.02)) - 1.0))
         print(f"slow push {name} {seed}: {found['text']}", file=sys.stderr, flush=True)
     return [
@@ -136,5 +139,3 @@ def _speed() -> list[Metric]:
                f"{1e3 * ours.jacobian_s:.0f} ms, MJX {1e3 * mjx.jacobian_s:.0f} ms without compiling"),
         Metric("speed: a Jacobian against mujoco.sysid", sysid.jacobian_s / ours.jacobian_s, "x", "higher", 0.5),
     ]  # fmt: skip
-
-

@@ -148,7 +148,12 @@ def run_solver(shared: SharedProblem) -> Timing:
     total_s = time.perf_counter() - begin
     values = {u.name: float(u.value(fitted.theta[solver.problem.where(u.name)])[0]) for u in unknowns}
     return Timing(
-        jacobian_s, np.zeros((0, 4)), total_s=total_s, iterations=fitted.iterations, cost=shared.cost(values), values=values
+        jacobian_s,
+        np.zeros((0, 4)),
+        total_s=total_s,
+        iterations=fitted.iterations,
+        cost=shared.cost(values),
+        values=values,
     )
 
 
@@ -175,7 +180,16 @@ def _segment(shared: SharedProblem) -> Segment:
         measured.append(Measured(name, kind, "", where, np.array(columns), channels, t, value, keep, noise))
     drive = Drive("robot", shared.times_s - dt - 0.5 * dt, shared.control, [0])
     return Segment(
-        "push", 0.0, len(shared.times_s), dt, drive, tuple(measured), model.qpos0.copy(), np.zeros(model.nv), (), name="push"
+        "push",
+        0.0,
+        len(shared.times_s),
+        dt,
+        drive,
+        tuple(measured),
+        model.qpos0.copy(),
+        np.zeros(model.nv),
+        (),
+        name="push",
     )
 
 

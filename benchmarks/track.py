@@ -22,6 +22,8 @@ from dexloop.vision.tracking import Track, track_recording
 
 SEEDS = (11, 12)
 PUSH = Push(speed_m_s=0.25)
+MOVING_M = 1e-3
+"""From frame to frame [m]."""
 IN_95 = 12.59
 """The 95 % point of chi² with 6 degrees of freedom."""
 
@@ -39,8 +41,10 @@ class Score:
     rotation_relative: np.ndarray
     jitter: np.ndarray
     """Change of the error from frame to frame [m]."""
+    jitter_moving: np.ndarray
+    """The same between frames in which the object moved by more than `MOVING_M`: a still picture hardly jitters [m]."""
     jitter_across: np.ndarray
-    """The part of it across the line of sight [m]."""
+    """The part of that across the line of sight [m]."""
     covered: np.ndarray
     """Whether the error lies in the 95 % region of all that was said to be unsure."""
     covered_relative: np.ndarray
@@ -58,8 +62,9 @@ def run() -> list[Metric]:
         scores += mine
         median = float(np.median(np.concatenate([s.position for s in mine])))
         turned = float(np.median(np.concatenate([s.rotation for s in mine])))
-        shaken = float(np.median(np.concatenate([s.jitter for s in mine])))
-        note = f"{len(SEEDS)} films, jitter {1e3 * shaken:.2f} mm, lost {100 * np.mean([s.lost for s in mine]):.0f} %"
+        shaken = float(np.median(np.concatenate([s.jitter_moving for s in mine])))
+        lost = 100 * float(np.mean([s.lost for s in mine]))
+        note = f"{len(SEEDS)} films, jitter while moving {1e3 * shaken:.2f} mm, lost {lost:.0f} %"
         metrics.append(Metric(f"{name}: position error", median, "m", "lower", 0.5, target=1.5e-3, note=note))
         metrics.append(Metric(f"{name}: rotation error", turned, "rad", "lower", 0.5, target=math.radians(1.5)))
 
@@ -77,7 +82,8 @@ def run() -> list[Metric]:
         median("all: position error without the film's offset", "position_relative", "m"),
         median("all: rotation error without the film's offset", "rotation_relative", "rad"),
         median("all: jitter from frame to frame", "jitter", "m", 3e-4),
-        median("all: jitter across the line of sight", "jitter_across", "m"),
+        median("all: jitter while it moves", "jitter_moving", "m", 3e-4),
+        median("all: jitter while it moves, across the line of sight", "jitter_across", "m", 3e-4),
         Metric("all: frames in the 95 % region", float(all_of("covered").mean()), "1", "higher", 0.1, target=0.85),
         Metric(
             "all: frames in it without the film's offset", float(all_of("covered_relative").mean()), "1", "higher", 0.1
@@ -129,7 +135,9 @@ def _compare(found: Track, truth: np.ndarray, sight: np.ndarray, fps: float) -> 
     turned = np.einsum("nij,nj->ni", T[:, :3, :3], error[:, 3:])
     moved, spun = np.median(off, axis=0), np.median(turned, axis=0)
     rest = error - np.concatenate([-moved @ T[:, :3, :3], spun @ T[:, :3, :3]], axis=1)
-    step = np.diff(off, axis=0)[np.diff(np.flatnonzero(seen)) == 1]
+    neighbours = np.diff(np.flatnonzero(seen)) == 1
+    step = np.diff(off, axis=0)[neighbours]
+    way = np.linalg.norm(np.diff(T_true[:, :3, 3], axis=0)[neighbours], axis=1)
     across = step - (step @ sight)[:, None] * sight
     every = found.covariance[seen]
     return Score(
@@ -138,7 +146,8 @@ def _compare(found: Track, truth: np.ndarray, sight: np.ndarray, fps: float) -> 
         position_relative=np.linalg.norm(off - moved, axis=1),
         rotation_relative=np.linalg.norm(turned - spun, axis=1),
         jitter=np.linalg.norm(step, axis=1),
-        jitter_across=np.linalg.norm(across, axis=1),
+        jitter_moving=np.linalg.norm(step, axis=1)[way > MOVING_M],
+        jitter_across=np.linalg.norm(across, axis=1)[way > MOVING_M],
         covered=_squared(error, every + found.shared[seen]) < IN_95,
         covered_relative=_squared(rest, every) < IN_95,
         lost=float(found.lost.mean()),

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"core", "sim"},
 }
 # Where the user comes in, and so where everything meets.
-ENTRANCES = {"cli", "console", "show", "doctor", "demo", "__main__"}
+ENTRANCES = {"cli", "console", "show", "doctor", "demo", "next_motion", "__main__"}
 
 HEAVY = {
     "torch",

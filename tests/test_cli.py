@@ -186,17 +186,20 @@ def test_replaying_a_diverged_world(capsys, tmp_path):
 def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     from dexloop import demo
     from dexloop.capture.plans import Push
+    from dexloop.identify.cfg import IdentifyCfg
 
     monkeypatch.setattr(demo, "PLANS", (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2),))
     told: list[str] = []
     out = tmp_path / "demo"
-    summary = demo.demo(out, object_name="cube", seed=2, progress=lambda text, _: told.append(text), nice=False)
-    assert summary["status"].startswith("ok")
-    for name in ("push.png", "push.mp4", "report.html", "1_capture/artifact.json"):
+    cfg = IdentifyCfg(parameters=("object.mass", "table.friction"), samples=8)
+    tell = lambda text, _: told.append(text)  # noqa: E731
+    summary = demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg)
+    assert "in truth" in summary["mass"]
+    for name in ("push.png", "push.mp4", "report.html", "1_capture/artifact.json", "3_identify/posterior.npz"):
         assert (out / name).stat().st_size > 5_000
     assert "push" in told
     told.clear()
-    demo.demo(out, object_name="cube", seed=2, progress=lambda text, _: told.append(text), nice=False)
+    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg)
     assert told.count("push") == 0, "what is done is not done again"
 
 

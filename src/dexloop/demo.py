@@ -15,6 +15,7 @@ from dexloop.core.artifact import Artifact, storage_errors
 from dexloop.core.artifacts import Twin
 from dexloop.core.capture import Capture, Video
 from dexloop.core.run import Run
+from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.stage import identify
 from dexloop.lab.cfg import LabCfg
 from dexloop.lab.known_twin import known_twin
@@ -40,6 +41,7 @@ def demo(
     seed: int,
     progress: Callable[[str, float], None],
     nice: bool = True,
+    cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Runs the stages into a run's folder and returns a summary.
 
@@ -48,7 +50,8 @@ def demo(
         object_name: One of the lab's objects.
         seed: Of the lab's hidden truth.
         progress: Told what is going on.
-        nice: Draw shadows and smooth edges, which takes most of the time.
+        nice: Draw shadows and smooth edges, which takes long.
+        cfg: How carefully to identify.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
@@ -64,21 +67,22 @@ def demo(
     # Until twins are made from scans, this one's geometry is given; mass, friction and all the rest are not.
     twin = run.ensure("twin", lambda path: known_twin(recorded, path))
     assert isinstance(twin, Twin)
-    belief = run.ensure("identify", lambda path: identify(twin, recorded, path, progress=progress))
+    belief = run.ensure("identify", lambda path: identify(twin, recorded, path, cfg=cfg, progress=progress))
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
     with storage_errors(out):
         picture.write_bytes(png(capture_figure(recorded)))
         _join([push.video("front") for push in pushes], film)
-    report = write_report(run)
+    truth = Lab.of(recorded, seed).truth()
+    report = write_report(run, truth=_labels(truth))
     progress("drawing", 1.0)
     path = pushes[-1].stream("object_pose").value[:, :3]
     return {
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
         "the last push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
-        **_found(belief, Lab.of(recorded, seed).truth()),
+        **_found(belief, truth),
         "status": str(belief.status),
         "capture": str(recorded.path),
         "picture": str(picture),
@@ -95,6 +99,19 @@ def _found(belief: Artifact, truth: Truth) -> dict[str, str]:
         what: f"{p['mean']:.3f} {p['unit']} ({p['interval'][0]:.3f} to {p['interval'][1]:.3f}), in truth {true:.3f}"
         for what, name, true in pairs
         if (p := parameters.get(name))
+    }
+
+
+def _labels(truth: Truth) -> dict[str, float]:
+    """Returns the lab's truth by the names of parameters, for the report's column."""
+    return {
+        "object.mass": truth.mass_kg,
+        "table.friction": truth.table_friction,
+        "table.stiction": truth.stiction,
+        "table.stribeck": truth.stribeck_m_s,
+        "fingertip.friction": truth.finger_friction,
+        "clock.camera": truth.clock_offset_s,
+        **{f"object.com.{axis}": float(value) for axis, value in zip("xyz", truth.com, strict=True)},
     }
 
 

@@ -30,7 +30,7 @@ def tips(bench, q, site) -> np.ndarray:
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
-def test_a_push_is_a_straight_line_at_its_speed(benches, robot):
+def test_a_push_is_a_straight_line_that_touches_gently_and_ends_at_its_speed(benches, robot):
     bench = benches[robot]
     plan = Push(speed_m_s=0.2, direction_rad=0.3, height_m=0.025, release=False)
     motion = plan_motion(plan, bench, RATE)
@@ -39,8 +39,11 @@ def test_a_push_is_a_straight_line_at_its_speed(benches, robot):
     along = (p - p[0]) @ ahead
     assert np.abs((p - p[0]) - along[:, None] * ahead).max() < 1e-3
     assert p[:, 2] == pytest.approx(0.025, abs=1e-3)
-    middle = slice(int((motion.markers["contact_expected"] + 0.02) * RATE), int(motion.markers["release"] * RATE) - 1)
-    assert np.diff(along[middle]).mean() * RATE == pytest.approx(0.2, rel=0.02)
+    speed = np.diff(along) * RATE
+    touching = int(np.searchsorted(along, 0.034))
+    assert speed[touching - 5 : touching].mean() == pytest.approx(plan.touch_m_s, rel=0.02)
+    last = int(motion.markers["release"] * RATE) - 1
+    assert speed[last - 20 : last].mean() == pytest.approx(0.2, rel=0.02)
     assert along[-1] == pytest.approx(0.035 + plan.distance_m, abs=2e-3)
 
 

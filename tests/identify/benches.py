@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import mujoco
 import numpy as np
@@ -25,7 +26,7 @@ COMMAND_S = 0.004
 """Between two commands [s]."""
 GRAVITY = 9.81
 _OPTION = '<option timestep="{timestep}" integrator="implicitfast" cone="elliptic" impratio="10"/>'
-_SOFT = 'solref="0.01 1" solimp="0.9 0.95 0.001 0.5 2"'
+_SOFT = 'solref="0.006 1" solimp="0 0.95 0.001 0.5 2"'
 
 
 @dataclass(frozen=True)
@@ -82,16 +83,21 @@ class Toss:
 
 @dataclass(frozen=True)
 class Arm:
-    """Two joints with position servos; nothing else."""
+    """Two joints with position servos; nothing else. Values are factors on those of the constants."""
 
+    KP: ClassVar[float] = 30.0
+    KV: ClassVar[float] = 1.0
+    ARMATURE: ClassVar[float] = 0.04
+    FRICTION: ClassVar[float] = 0.08
     gain: float = 1.0
     damping: float = 1.0
     friction: float = 1.0
     armature: float = 1.0
 
     def xml(self, timestep: float = 0.002) -> str:
-        servo = f'kp="{30 * self.gain}" kv="{1.2 * self.damping}"'
-        joint = f'axis="0 1 0" armature="{0.01 * self.armature}" frictionloss="{0.05 * self.friction}"'
+        servo = f'kp="{self.KP * self.gain}" kv="{self.KV * self.damping}"'
+        loss = self.FRICTION * self.friction
+        joint = f'axis="0 1 0" armature="{self.ARMATURE * self.armature}" frictionloss="{loss}"'
         return f"""
         <mujoco>
           {_OPTION.format(timestep=timestep)}

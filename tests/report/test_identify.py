@@ -39,8 +39,8 @@ def slow_push() -> dict[str, Any]:
         "labels": ["object.mass", "object.com.x", "object.com.y", "table.friction", "clock.camera", "gain.effort"],
         "parameters": {
             "object.mass": row(0.4, 0.11, 1.46, "kg", False, "0.3 kg, within a factor 7.1 (95 %)"),
-            "object.com.x": row(0.0012, 0.0007, 0.0017, "m", True, "0, 0 ± 0.01, 0.01 m (95 %)"),
-            "object.com.y": row(-0.0004, -0.0009, 0.0001, "m", True, "0, 0 ± 0.01, 0.01 m (95 %)"),
+            "object.com.x": row(0.0012, 0.0006, 0.0018, "m", True, "0, 0 ± 0.01, 0.01 m (95 %)"),
+            "object.com.y": row(-0.0004, -0.0010, 0.0002, "m", True, "0, 0 ± 0.01, 0.01 m (95 %)"),
             "table.friction": row(0.5, 0.14, 1.8, "1", False, "0.5, within a factor 3.9 (95 %)"),
         },
         "combinations": [
@@ -79,6 +79,12 @@ def slow_push() -> dict[str, Any]:
         "notes": ["joint_3 did not move: not used"],
         "seconds": {"search": 1.5, "fit": 2.0},
     }
+
+
+def little() -> dict[str, Any]:
+    """The same about one parameter only, which is quickly drawn."""
+    meta = slow_push()
+    return meta | {"parameters": {"object.com.x": meta["parameters"]["object.com.x"]}, "combinations": []}
 
 
 def curves() -> dict[str, np.ndarray]:
@@ -180,9 +186,9 @@ def test_the_table_says_what_was_found_and_how_sure_it_is(section: str) -> None:
     table = Tables(section).of("parameter")
     assert list(table) == ["object.mass", "object.com.x", "object.com.y", "table.friction"]
     mass, com = table["object.mass"], table["object.com.y"]
-    assert (mass["mean"], mass["unit"], mass["identifiable"]) == ("0.4", "kg", "no")
-    assert mass["95 % interval"] == "0.1 to 1.5 (± 1.7e+02 %)"
-    assert (com["mean"], com["95 % interval"], com["identifiable"]) == ("-0.00040", "-0.00090 to 0.00010", "yes")
+    assert (mass["mean"], mass["unit"], mass["identifiable"]) == ("0.40", "kg", "no")
+    assert mass["95 % interval"] == "0.11 to 1.46 (within a factor 3.6)"
+    assert (com["mean"], com["95 % interval"], com["identifiable"]) == ("-0.0004", "-0.0010 to 0.0002", "yes")
     assert com["prior"] == "0, 0 ± 0.01, 0.01 m (95 %)"
     assert table["table.friction"]["unit"] == ""
     assert (table["table.friction"]["foreseen"], table["table.friction"]["identifiable"]) == ("yes", "no")
@@ -205,11 +211,12 @@ def test_held_out_errors_are_compared_stream_by_stream(section: str) -> None:
     assert "Fitted without push_2" in section
 
 
-def test_units_of_streams_come_from_the_capture(belief: Belief, tmp_path: Path) -> None:
+def test_units_of_streams_come_from_the_capture(tmp_path: Path) -> None:
     touch = StreamInfo("touch", "touch", ("index_tip",), ("N",), "robot")
     recording = {"name": "push_1", "plan": {}, "robot": {}, "scene": {}, "streams": [touch.to_json()], "videos": []}
     with writing(tmp_path / "capture", Capture) as draft:
         draft.meta["recordings"] = [recording | {"checks": [], "markers": {}}]
+    belief = make(tmp_path / "belief", little(), traces={})
     found = identify_section(belief, capture=Capture.open(tmp_path / "capture"))
     assert Tables(found).of("stream")["touch"]["unit"] == "N"
 
@@ -219,7 +226,7 @@ def test_the_lab_truth_stands_beside_the_interval(belief: Belief) -> None:
     page = identify_section(belief, truth=truth)
     tables = Tables(page)
     found = tables.of("parameter")
-    assert [found[k]["lab truth"] for k in found] == ["0.5", "0.00200", "", ""]
+    assert [found[k]["lab truth"] for k in found] == ["0.50", "0.00200", "", ""]
     assert [found[k][""] for k in found] == ["inside", "outside", "", ""]
     assert found["object.com.y"]["prior"] == "0, 0 ± 0.01, 0.01 m (95 %)"
     assert tables.of("clock or stream")["camera"]["lab truth"] == "31.0"
@@ -281,7 +288,7 @@ def test_many_parameters_are_thinned_to_single_numbers(tmp_path: Path) -> None:
     meta["labels"] += [names[4], "object.com.y"]
     meta["parameters"] |= {k: row(0.5, 0.4, 0.6, "1", True) for k in meta["labels"][6:]}
     meta["before"]["identifiable"] = dict.fromkeys(meta["labels"], True)
-    belief = make(tmp_path / "belief", meta)
+    belief = make(tmp_path / "belief", meta, traces={})
     with (tmp_path / "belief" / "posterior.npz").open("wb") as file:
         np.savez(file, samples=np.random.default_rng(0).uniform(0.4, 0.6, (64, 8)))
     assert "2 more in the table above" in identify_section(belief)
@@ -300,9 +307,9 @@ def test_directions_are_bars_of_what_is_left() -> None:
 def test_the_sampling_check_says_where_the_intervals_come_from(section: str, tmp_path: Path) -> None:
     assert "describes the posterior well" in section
     assert "75 % of them count" in section
-    meta = slow_push()
+    meta = little()
     meta["checks"]["sampling"] |= {"gaussian_is_fair": False, "effective_share": 0.04}
-    assert "describes the posterior badly" in identify_section(make(tmp_path / "belief", meta))
+    assert "describes the posterior badly" in identify_section(make(tmp_path / "belief", meta, traces={}))
 
 
 def test_what_is_not_there_is_said_or_left_out(tmp_path: Path) -> None:
@@ -321,7 +328,7 @@ def test_what_is_not_there_is_said_or_left_out(tmp_path: Path) -> None:
 def test_more_than_a_few_stretches_are_folded_away(tmp_path: Path) -> None:
     short = {k: v for k, v in curves().items() if "|x|" in k}
     many = {k.replace("push_1", f"toss[{n}]"): v for n in range(6) for k, v in short.items()}
-    page = identify_section(make(tmp_path / "belief", slow_push(), traces=many))
+    page = identify_section(make(tmp_path / "belief", little(), traces=many))
     assert {f"traces of toss[{n}]" for n in range(6)} <= pictures(page).keys()
     assert page.index("traces of toss[3]") < page.index("<summary>2 more</summary>") < page.index("traces of toss[4]")
 
@@ -339,12 +346,11 @@ def test_the_page_has_the_verdict_first_and_needs_no_other_file(tmp_path: Path) 
     shown = pictures(page)
     assert set(shown) == {"posterior", "identifiability", "traces of push_1"}
     assert all(np.ptp(picture) > 200 for picture in shown.values()), "something is drawn on each"
-    assert "lab truth" not in write_report(run).read_text()
 
 
 def test_a_name_cannot_break_the_section(tmp_path: Path) -> None:
     bad = "<script>$x_$"
-    meta = slow_push() | {"notes": [bad]}
+    meta = little() | {"notes": [bad]}
     meta["checks"]["held_out"]["recordings"] = [bad]
     meta["directions"][0]["name"] = bad
     traces = {k.replace("push_1", bad).replace("touch", bad): v for k, v in curves().items()}
@@ -354,7 +360,7 @@ def test_a_name_cannot_break_the_section(tmp_path: Path) -> None:
 def test_a_belief_that_says_nothing_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run dexloop identify again"):
         identify_section(make(tmp_path / "bare", {}))
-    belief = make(tmp_path / "belief", slow_push())
+    belief = make(tmp_path / "belief", little())
     (belief.path / "traces.npz").unlink()
     with pytest.raises(InputError, match=r"traces\.npz"):
         identify_section(belief)

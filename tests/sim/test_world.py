@@ -209,3 +209,21 @@ def test_a_world_writes_only_a_few_dumps(tmp_path, capfd):
         world.engine.field("qvel")[:] = 1e13
         world.rollout(push_control(5))
     assert len(list(tmp_path.glob("*.npz"))) == 3
+
+
+def test_stiction_holds_more_than_friction_in_motion_does():
+    """At rest a box bears a push of up to stiction times what it bears sliding, and slides on as without."""
+    tilt = np.arctan(0.55)  # a slope that friction 0.5 does not hold, and 0.6 does
+    scene = push_scene()
+    scene.model.opt.gravity[:] = [9.81 * np.sin(tilt), 0.0, -9.81 * np.cos(tilt)]
+    world = World(scene, 2, parameters=["table.friction", "table.stiction"])
+    world.set({"table.friction": 0.5, "table.stiction": np.array([1.0, 1.2])})
+    moved = world.rollout(steps=400, record=("object.pose",))["object.pose"][:, -1, 0]
+    assert moved[0] - moved[1] > 0.02
+    assert world.values[:, 0] == pytest.approx([0.5, 0.5])
+    speed = np.zeros((2, scene.model.nv))
+    dof = int(scene.model.jnt_dofadr[scene.model.body_jntadr[scene.roles["object"].bodies[0]]])
+    speed[:, dof + 1] = 0.5
+    world.reset(qvel=speed)
+    v = world.rollout(steps=40, record=("object.velocity",))["object.velocity"][:, :, 1]
+    np.testing.assert_allclose(v[0, -1], v[1, -1], rtol=1e-6)

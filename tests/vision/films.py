@@ -14,7 +14,10 @@ from dexloop.sim.parts import FixedCamera, Light, Primitive, Table, Thing
 from dexloop.sim.render import Renderer
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Mesh, Shape
+from dexloop.vision.board import Board
 
+T_WORLD_BOARD = se3.from_rt(np.eye(3), np.array([-0.02, 0.14, 2e-4]))
+"""Where `mat` has its board: the print lies a hair above the table."""
 AWAY = (0.0, 0.0, -5.0, 1.0, 0.0, 0.0, 0.0)
 
 
@@ -60,13 +63,31 @@ class Film:
     truth: np.ndarray
 
 
-def film(shape: Shape, poses: np.ndarray, *, finger: bool = False, view: Camera | None = None) -> Film:
+def mat(board: Board | None = None) -> np.ndarray:
+    """A print of many colours for the table, with a marker board at `T_WORLD_BOARD` if asked; 2000 px to the metre."""
+    tiles = np.random.default_rng(1).integers(60, 220, (30, 40, 3))
+    out = np.kron(tiles, np.ones((40, 40, 1))).astype(np.uint8)
+    if board is not None:
+        tile = board.image(2000.0)
+        y = 600 - round(2000 * T_WORLD_BOARD[1, 3]) - tile.shape[0] // 2
+        x = 800 + round(2000 * T_WORLD_BOARD[0, 3]) - tile.shape[1] // 2
+        out[y : y + tile.shape[0], x : x + tile.shape[1]] = tile[..., None]
+    return out
+
+
+def film(
+    shape: Shape,
+    poses: np.ndarray,
+    *,
+    finger: bool = False,
+    view: Camera | None = None,
+    board: Board | None = None,
+) -> Film:
     """Films it under two lamps of different strength, with noise, and with a finger that covers some of it if asked."""
     view = view or camera()
     rng = np.random.default_rng(1)
-    tiles = np.kron(rng.integers(60, 220, (30, 40, 3)), np.ones((12, 12, 1))).astype(np.uint8)
     scene = compose(
-        Table(size_m=(0.8, 0.6), texture=tiles),
+        Table(size_m=(0.8, 0.6), texture=mat(board)),
         Thing("thing", shape, 0.2),
         Thing("finger", Primitive("capsule", (0.009, 0.06), (0.2, 0.2, 0.22, 1.0)), 0.1),
         Light("strong", (0.6, 0.3, 1.0), diffuse=(0.4,) * 3, specular=(0.1,) * 3),

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dexloop.capture.plans import Push
-from dexloop.capture.record import capture
 from dexloop.core import se3
+from dexloop.core.capture import Recording, VideoInfo
 from dexloop.core.errors import InputError, UnknownName
-from dexloop.lab import Lab, LabCfg
 from dexloop.vision.appearance import MeshAppearance
-from dexloop.vision.calibration import PRIOR_SD, Calibration
+from dexloop.vision.board import Board
+from dexloop.vision.calibration import PRIOR_SD, Calibration, moved
 from dexloop.vision.tracking import Track, TrackCfg, track, track_recording
+from dexloop.vision.video import VideoWriter
 from tests.vision import films
 
 HEIGHT = 0.0305
@@ -131,25 +131,37 @@ def test_mistakes_are_named(pushed: films.Film, cube: MeshAppearance):
         TrackCfg(min_visible=2.0)
 
 
-def test_a_recording_of_the_lab(tmp_path: Path):
-    """All of it: nominal camera, board, rough start, video file; compared with the lab's own optical tracker."""
-    lab = Lab(LabCfg(object="meat_can", seed=8, picture_px=(320, 240)))
-    recording = capture(lab.rig(), Push(speed_m_s=0.5, distance_m=0.06, settle_s=0.0), tmp_path / "capture").recording(
-        "push"
-    )
+def test_a_recording(tmp_path: Path):
+    """All of it: a nominal camera that is off, a board to mend it by, a rough start, and a compressed video file."""
+    board = Board(square_m=0.03, marker_m=0.022)
+    true = films.camera(480, 360)
+    seen = films.film(films.cube(), films.slide(HEIGHT, 7), view=true, board=board)
+    (tmp_path / "videos").mkdir()
+    with VideoWriter(tmp_path / "videos" / "front.mp4", 480, 360, 30.0) as writer:
+        for frame in seen.frames:
+            writer.write(frame)
+    np.savez(tmp_path / "videos" / "front.npz", t=np.arange(7) / 30.0)
+    nominal = moved(true, np.array([0.001, -0.001, 0.001, 0.002, -0.002, 0.001, 0.004]))
+    scene = {
+        "T_world_object_rough": films.rough(seen.truth[0]).tolist(),
+        "board": board.to_json(),
+        "T_world_board": films.T_WORLD_BOARD.tolist(),
+    }
+    info = VideoInfo("front", nominal, "camera", 30.0)
+    recording = Recording("push", tmp_path, {}, {}, scene, {}, {"front": info})
     told: list[float] = []
-    found = track_recording(recording, lab.object.shape, progress=lambda _text, done: told.append(done))
+    found = track_recording(recording, films.cube(), progress=lambda _text, done: told.append(done))
     assert not found.lost.any()
-    assert told[-1] == 1.0
-    optical = recording.stream("object_pose")
-    truth = se3.from_pose(se3.interpolate(recording.video("front").t, optical.t, optical.value))
-    xi = se3.log(se3.inverse(se3.from_pose(found.pose)) @ truth)
-    assert np.median(np.linalg.norm(xi[:, :3], axis=1)) < 2.5e-3  # the target of 1.5 mm is for 640 x 480
-    assert np.median(np.linalg.norm(xi[:, 3:], axis=1)) < np.radians(1.5)
-    assert found.shared[0].any()
+    assert told == pytest.approx([(k + 1) / 7 for k in range(7)])
+    position, angle, _ = errors(found, seen.truth)
+    assert np.median(position) < 1.5e-3
+    assert np.median(angle) < np.radians(1.5)
+    whole = replace(found, covariance=found.covariance + found.shared)
+    assert np.mean(errors(whole, seen.truth)[2] < 12.6) > 0.7
+
     with pytest.raises(UnknownName, match="front"):
-        track_recording(recording, lab.object.shape, video="side")
+        track_recording(recording, films.cube(), video="side")
     with pytest.raises(InputError, match="T_world_object_rough"):
-        track_recording(replace(recording, scene={}), lab.object.shape)
+        track_recording(replace(recording, scene={}), films.cube())
     with pytest.raises(InputError, match="say in which video"):
-        track_recording(replace(recording, videos={}), lab.object.shape)
+        track_recording(replace(recording, videos={}), films.cube())

@@ -91,8 +91,8 @@ def _push(plan: Push, bench: Bench, rate_hz: float) -> Motion:
 def _push_profile(plan: Push, length: float, run_up: float, rate_hz: float) -> tuple[Float[Array, " n"], float]:
     """Returns the fingertip's way along the line [m] in each control period, and when it begins to brake [s].
 
-    It gets up to the speed of touch within the run-up, meets the object at that speed, speeds up evenly over half of the
-    way that is left, and goes on at full speed until it brakes.
+    It gets up to the speed of touch within the run-up, meets the object at that speed, speeds up evenly over half of
+    the way that is left, and goes on at full speed until it brakes.
     """
     v = plan.speed_m_s
     touch = min(plan.touch_m_s, v)

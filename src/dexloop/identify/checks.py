@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,27 +76,29 @@ def effects(
     return tuple(a for a in asked if a not in silent), [u for u in unknowns if u.name not in silent]
 
 
-def heldout(solver: Solver, estimate: Estimate, start: Estimate, names: Sequence[str]) -> dict[str, Any]:
-    """Compares how well some recordings are predicted by a fit to the others, before and after.
+def heldout(solver: Solver, estimate: Estimate, start: Estimate, unseen: Problem | None) -> dict[str, Any]:
+    """Compares how well recordings are predicted that were not fitted to, with the start values and with the fit.
 
     Args:
-        solver: With all recordings.
-        estimate: Fitted to all of them.
+        solver: Of the fit.
+        estimate: The fit.
         start: The values before fitting.
-        names: Recordings to leave out; by default the last of several.
+        unseen: Recordings that were kept aside. If there are none, the last of several is left out of the fit again, by
+            one step of it.
 
     Returns:
-        Root mean square errors of each stream, relative to its noise, with the start values and with those that were
-        fitted to the other recordings.
+        Root mean square errors of each stream, before and after; nothing if there is but one recording.
     """
     problem = solver.problem
-    recordings = list(dict.fromkeys(s.recording for s in problem.segments))
-    left_out = list(names) or (recordings[-max(len(recordings) // 5, 1) :] if len(recordings) > 1 else [])
-    if not left_out or len(left_out) == len(recordings):
-        return {}
-    unseen = [k for k, s in enumerate(problem.segments) if s.recording in left_out]
-    fitted = solver.without(estimate, set(left_out))
-    ahead = problem.part(unseen)
+    fitted, ahead = estimate.theta, unseen
+    if ahead is None:
+        recordings = list(dict.fromkeys(s.recording for s in problem.segments))
+        if len(recordings) < 2:
+            return {}
+        last = recordings[-1]
+        fitted = solver.without(estimate, {last})
+        ahead = problem.part([k for k, s in enumerate(problem.segments) if s.recording == last])
+    left_out = list(dict.fromkeys(s.recording for s in ahead.segments))
     out: dict[str, Any] = {"recordings": left_out}
     for name, theta in (("before", start.theta), ("after", fitted)):
         # Clocks are no property of the twin: both get the fitted ones.
@@ -108,7 +109,7 @@ def heldout(solver: Solver, estimate: Estimate, start: Estimate, names: Sequence
         settled = pinned.descend(pinned.start(theta), iterations=2)
         out[name] = _by_stream(ahead, pinned.errors(settled))
     better = [k for k in out["after"] if out["after"][k] < out["before"][k]]
-    pose = [k for k in out["after"] if k.endswith("[m]") or k.endswith("[rad]")]
+    pose = [k for k in out["after"] if k.endswith(("[m]", "[rad]"))]
     out["better"] = bool(pose) and all(k in better for k in pose if out["before"][k] > 2e-4)
     return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,16 +17,18 @@ from dexloop.identify.problem import Problem, Signals
 from dexloop.identify.segments import Segment, Start, _settle
 from dexloop.identify.solver import MODEL_SD, Estimate
 from dexloop.identify.streams import STATE_FIELDS, Drive, Matched, Measured
-from dexloop.identify.unknowns import Unknown
+from dexloop.sim.freezing import freeze
 from dexloop.sim.scene import Scene
 
 Array = np.ndarray
 
 _ALLOWANCE, _CORRELATION = 0.02, 5.0
-"""Of sensors whose errors no fit has shown: a model's own error as a fraction of what a channel varies by, and how many
-successive numbers are worth one that is independent."""
-_POSE_SPREAD = (0.02,) * 3 + (0.2,) * 3
-"""What a motion on a table is worth [m, rad]."""
+"""A model's own error in a new motion, as a fraction of what a channel varies by; and how many successive numbers are
+worth one that is independent, where no fit has told."""
+_POSE_ERROR = (4e-4,) * 3 + (4e-3,) * 3
+"""A model's own error in poses, where no fit has told [m, rad]."""
+_STILL = 2e-3
+"""A joint that moves by less is held fast: most of a hand does nothing in a push [rad or m]."""
 _MORE = 0.05
 """A gain below this is none: the intervals shrink by a twentieth at most [nat]."""
 _SAID = 3
@@ -66,16 +68,37 @@ class Sensor:
     """The unknown that shifts it, if any."""
     field: str
     """Of MjData."""
-    columns: tuple[int, ...]
-    """Entries of the field."""
+    elements: tuple[str, ...]
+    """Names in the model of what it measures: joints, sensors, or the one body whose pose it is."""
     channels: tuple[str, ...]
     rate_hz: float
     block: int
     """How many successive samples are averaged."""
     noise: Float[Array, " c"]
-    """Standard deviation of the error of each channel, the model's own included [SI]; infinite for one that is not used."""
+    """Standard deviation of each channel's error [SI]; infinite for one that is not used."""
     correlation: Float[Array, " c"]
     """How many numbers of a channel are worth one that is independent."""
+
+    def without(self, joints: Set[str]) -> Sensor:
+        """Returns the same without the channels of some joints."""
+        keep = [k for k in range(len(self.elements)) if self.elements[k] not in joints]
+        if not self.kind.startswith("joint_") or len(keep) == len(self.elements):
+            return self
+        names = tuple(self.elements[k] for k in keep), tuple(self.channels[k] for k in keep)
+        return replace(
+            self, elements=names[0], channels=names[1], noise=self.noise[keep], correlation=self.correlation[keep]
+        )
+
+    def columns(self, model: mujoco.MjModel) -> list[int]:
+        """Returns which entries of the field it measures in a model."""
+        if self.kind == "pose":
+            at = int(model.jnt_qposadr[model.body_jntadr[model.body(self.elements[0]).id]])
+            return list(range(at, at + 7))
+        if self.kind.startswith("joint_"):
+            address = model.jnt_qposadr if self.field == "qpos" else model.jnt_dofadr
+            return [int(address[model.joint(name).id]) for name in self.elements]
+        ids = [model.sensor(name).id for name in self.elements]
+        return [int(model.sensor_adr[i]) + k for i in ids for k in range(int(model.sensor_dim[i]))]
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values; a channel that is not used has no noise."""
@@ -85,10 +108,12 @@ class Sensor:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Sensor:
         """Reads what `to_json` wrote."""
-        noise = np.array([np.inf if n is None else float(n) for n in data["noise"]])
-        columns, channels = tuple(int(c) for c in data["columns"]), tuple(data["channels"])
-        correlation = np.array(data["correlation"], dtype=np.float64)
-        return Sensor(**{**data, "noise": noise, "correlation": correlation, "columns": columns, "channels": channels})
+        arrays = {
+            "noise": np.array([np.inf if n is None else float(n) for n in data["noise"]]),
+            "correlation": np.array(data["correlation"], dtype=np.float64),
+        }
+        names = {"elements": tuple(data["elements"]), "channels": tuple(data["channels"])}
+        return Sensor(**{**data, **arrays, **names})
 
 
 @dataclass(frozen=True)
@@ -154,6 +179,12 @@ class Design:
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Motions that cannot be done or simulated, and why."""
 
+    def __iter__(self) -> Iterator[Ranked]:
+        return iter(self.ranked)
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
     @property
     def best(self) -> Ranked:
         """The one to record next."""
@@ -211,9 +242,8 @@ def design(
     ranked, left_out = [], {}
     for k, candidate in enumerate(candidates):
         try:
-            segment = _segment(scene, candidate, sensors)
-            found = _informations(scene, belief.unknowns, segment, sensors, draws, set(asked))
-            ranked.append(before.ranked(candidate, found))
+            problem, used = _prepared(scene, belief, candidate, sensors)
+            ranked.append(before.ranked(candidate, _informations(problem, used, draws, set(asked))))
         except TrialError as error:
             left_out[candidate.words] = str(error)
         if progress is not None:
@@ -225,45 +255,66 @@ def design(
 
 def sensors_of(problem: Problem, estimate: Estimate) -> tuple[Sensor, ...]:
     """Returns what was measured in a fit, with the noise levels that it found, over all its recordings."""
-    first: dict[str, Measured] = {}
-    level: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    scale = {(s.recording, m.stream): _unwhitened(m) for s in problem.segments for m in s.measured}
+    found: dict[str, Measured] = {}
+    levels: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    number = {(c.recording, c.stream, c.channel): k for k, c in enumerate(problem.channels)}
     for s in problem.segments:
         for m in s.measured:
-            first.setdefault(m.stream, m)
+            found.setdefault(m.stream, m)
+            worth = _unwhitened(m)
             for k, c in enumerate(m.channels):
-                if not m.keep[:, k].any():
-                    level.setdefault((m.stream, c), [])
-                    continue
-                at = next(
-                    i for i, x in enumerate(problem.channels)
-                    if (x.recording, x.stream, x.channel) == (s.recording, m.stream, c)
-                )  # fmt: skip
-                noise = float(estimate.noise[at]) * float(scale[s.recording, m.stream][k])
-                level.setdefault((m.stream, c), []).append((noise, float(estimate.correlation[at])))
+                own = levels.setdefault((m.stream, c), [])
+                if m.keep[:, k].any():
+                    at = number[s.recording, m.stream, c]
+                    own.append((float(estimate.noise[at] * worth[k]), max(float(estimate.correlation[at]), 1.0)))
     out = []
-    for m in first.values():
-        found = [np.array(level[m.stream, c]).reshape(-1, 2) for c in m.channels]
-        noise = np.array([np.sqrt(np.mean(f[:, 0] ** 2)) if len(f) else np.inf for f in found])
-        correlation = np.array([np.mean(f[:, 1]) if len(f) else 1.0 for f in found])
-        out.append(_sensor(m, noise, np.maximum(correlation, 1.0)))
+    for m in found.values():
+        rows = [np.array(levels[m.stream, c]).reshape(-1, 2) for c in m.channels]
+        noise = np.array([np.sqrt(np.mean(r[:, 0] ** 2)) if len(r) else np.inf for r in rows])
+        correlation = np.array([np.mean(r[:, 1]) if len(r) else 1.0 for r in rows])
+        out.append(_sensor(problem.scene.model, m, noise, correlation))
     return tuple(out)
 
 
-def sensors_before(matched: Sequence[Matched]) -> tuple[Sensor, ...]:
-    """Returns what recordings measure where no fit has told how far the model is off: a rough allowance is made."""
+def sensors_before(scene: Scene, matched: Sequence[Matched]) -> tuple[Sensor, ...]:
+    """Returns what recordings measure where no fit has told how far the model is off: by the noise of the samples."""
     found: dict[str, Sensor] = {}
     for m in (m for x in matched for m in x.measured):
-        spread = np.array(_POSE_SPREAD) if m.is_pose else np.std(m.value, axis=0)
-        noise = np.where(m.keep.any(axis=0), np.hypot(m.noise, _ALLOWANCE * spread), np.inf)
-        found[m.stream] = _sensor(m, noise, np.full(len(m.channels), _CORRELATION))
+        noise = np.hypot(m.noise, _POSE_ERROR) if m.is_pose else m.noise
+        noise = np.where(m.keep.any(axis=0), noise, np.inf)
+        found[m.stream] = _sensor(scene.model, m, noise, np.full(len(m.channels), _CORRELATION))
     return tuple(found.values())
 
 
-def _sensor(m: Measured, noise: Float[Array, " c"], correlation: Float[Array, " c"]) -> Sensor:
+def joined(before: Sequence[Sensor], fitted: Sequence[Sensor]) -> tuple[Sensor, ...]:
+    """Puts what a fit told of sensors in the place of what was thought before, channel by channel."""
+    told = {s.stream: s for s in fitted}
+    out = []
+    for s in before:
+        better = told.pop(s.stream, None)
+        if better is not None:
+            at = {c: k for k, c in enumerate(better.channels)}
+            noise = np.array([better.noise[at[c]] if c in at else s.noise[k] for k, c in enumerate(s.channels)])
+            correlation = np.array(
+                [better.correlation[at[c]] if c in at else s.correlation[k] for k, c in enumerate(s.channels)]
+            )
+            s = replace(s, noise=noise, correlation=correlation)
+        out.append(s)
+    return (*out, *told.values())
+
+
+def _sensor(model: mujoco.MjModel, m: Measured, noise: Float[Array, " c"], correlation: Float[Array, " c"]) -> Sensor:
+    columns = [int(c) for c in m.columns]
+    if m.is_pose:
+        names = [model.body(int(model.jnt_bodyid[np.flatnonzero(model.jnt_qposadr == columns[0])[0]])).name]
+    elif m.kind.startswith("joint_"):
+        address = model.jnt_qposadr if m.field == "qpos" else model.jnt_dofadr
+        names = [model.joint(int(np.flatnonzero(address == c)[0])).name for c in columns]
+    else:
+        ids = [int(np.flatnonzero(model.sensor_adr <= c)[-1]) for c in columns]
+        names = [model.sensor(i).name for i in dict.fromkeys(ids)]
     rate = 1.0 / float(np.median(np.diff(m.t)))
-    columns = tuple(int(c) for c in m.columns)
-    return Sensor(m.stream, m.kind, m.clock, m.field, columns, m.channels, rate, m.block, noise, correlation)
+    return Sensor(m.stream, m.kind, m.clock, m.field, tuple(names), m.channels, rate, m.block, noise, correlation)
 
 
 def _unwhitened(m: Measured) -> Float[Array, " c"]:
@@ -272,6 +323,26 @@ def _unwhitened(m: Measured) -> Float[Array, " c"]:
         return np.ones(len(m.channels))
     root = np.linalg.inv(m.whiten)
     return np.sqrt(np.mean(np.einsum("mij,mij->mi", root, root), axis=0))
+
+
+def _prepared(
+    scene: Scene, belief: Posterior, candidate: Candidate, sensors: Sequence[Sensor]
+) -> tuple[Problem, list[Sensor]]:
+    """Returns what is simulated of a candidate: joints that keep their places in it are held fast, and not measured."""
+    whole = Problem(scene, belief.unknowns, [_segment(scene, candidate, sensors)])
+    whole.record = ("qpos",)
+    segment, model = whole.segments[0], scene.model
+    theta = np.clip(belief.mean, *whole.bounds)
+    qpos = whole.simulate([(0, theta[None], np.zeros((1, len(segment.local_sd))))])[0]["qpos"][0]
+    where = {name: qpos[:, model.jnt_qposadr[model.joint(name).id]] for name in candidate.joints}
+    still = {name: float(np.mean(q)) for name, q in where.items() if np.ptp(q) < _STILL}
+    held = freeze(scene, still) if still else scene
+    gone = {name for name in still if mujoco.mj_name2id(held.model, mujoco.mjtObj.mjOBJ_JOINT, name) < 0}
+    rest = [k for k, name in enumerate(candidate.joints) if name not in gone]
+    moving = replace(candidate, joints=tuple(candidate.joints[k] for k in rest), command=candidate.command[:, rest])
+    used = [s.without(gone) for s in sensors]
+    used = [s for s in used if s.channels]
+    return Problem(held, belief.unknowns, [_segment(held, moving, used)]), used
 
 
 def _segment(scene: Scene, candidate: Candidate, sensors: Sequence[Sensor]) -> Segment:
@@ -304,40 +375,33 @@ def _segment(scene: Scene, candidate: Candidate, sensors: Sequence[Sensor]) -> S
     qpos[start.pose : start.pose + 7] = se3.to_pose(candidate.T_world_object)
     _settle(scene, qpos, [start], drive, begin)
     steps = round((end - begin) / dt)
-    measured = tuple(_empty(s, begin, begin + steps * dt) for s in sensors)
+    measured = tuple(_empty(model, s, begin, begin + steps * dt) for s in sensors)
     return Segment(candidate.name, begin, steps, dt, drive, measured, qpos, qvel, (start,), name=candidate.name)
 
 
-def _empty(s: Sensor, begin: float, end: float) -> Measured:
+def _empty(model: mujoco.MjModel, s: Sensor, begin: float, end: float) -> Measured:
     t = begin + np.arange(1, int((end - begin) * s.rate_hz) + 1) / s.rate_hz
-    value = np.zeros((len(t), len(s.columns)))
+    columns = np.array(s.columns(model), dtype=int)
+    value = np.zeros((len(t), len(columns)))
     if s.kind == "pose":
         value[:, 3] = 1.0
     keep = np.tile(np.isfinite(s.noise), (len(t), 1))
     return Measured(
-        s.stream, s.kind, s.clock, s.field, np.array(s.columns), s.channels, t, value, keep, s.noise, s.block
+        s.stream, s.kind, s.clock, s.field, columns, s.channels, t, value, keep, s.noise, s.block
     )  # fmt: skip
 
 
 def _informations(
-    scene: Scene,
-    unknowns: tuple[Unknown, ...],
-    segment: Segment,
-    sensors: Sequence[Sensor],
-    draws: Float[Array, "n p"],
-    asked: set[str],
+    problem: Problem, sensors: Sequence[Sensor], draws: Float[Array, "n p"], asked: Set[str]
 ) -> list[Float[Array, "p p"]]:
     """Returns the information of one candidate at each draw, all simulated together.
 
     What is unknown of the robot alone changes its motion much the same whatever the object is: it is varied at the
     first draw only.
     """
-    problem = Problem(scene, unknowns, [segment])
-    noise = np.concatenate([s.noise for s in sensors])
-    correlation = np.concatenate([s.correlation for s in sensors])
+    unknowns, segment = problem.unknowns, problem.segments[0]
     layout = problem.layout[0]
-    channel = layout.channel[layout.keep]
-    scale = 1.0 / (noise[channel] * np.sqrt(correlation[channel]))  # channels are numbered in the sensors' order
+    channel = layout.channel[layout.keep]  # numbered in the sensors' order
     robot = np.concatenate([np.full(u.size, u.name.startswith(("actuator.", "joint."))) for u in unknowns])
     robot &= ~np.concatenate([np.full(u.size, u.name in asked) for u in unknowns])
     plain, own = np.flatnonzero(~problem.simulated), np.flatnonzero(problem.simulated & ~robot)
@@ -353,7 +417,8 @@ def _informations(
     thetas, local = (np.concatenate(x) for x in zip(*points, strict=True))
     signals = problem.simulate([(0, thetas, local)])[0]
     found: list[np.ndarray] = []
-    kept = np.zeros((len(scale), problem.size))
+    correlation = np.concatenate([s.correlation for s in sensors])
+    kept = np.zeros((len(channel), problem.size))
     for k, end in enumerate(np.cumsum(sizes)):
         rows = slice(int(end) - sizes[k], int(end))
         piece = {name: value[rows] for name, value in signals.items()}
@@ -365,12 +430,22 @@ def _informations(
         if not kept.any():
             kept[:, shared] = J[:, shared]
         J[:, shared] = kept[:, shared]
+        scale = 1.0 / (_noise(sensors, segment, piece) * np.sqrt(correlation))[channel]
         J, L = J * scale[:, None], L * scale[:, None]
         C = L.T @ L + np.diag(segment.local_sd**-2)
         found.append(J.T @ J - J.T @ L @ np.linalg.solve(C, L.T @ J))
     if not found:
         raise TrialError("the simulation is unstable with the values that are believed: identify again first")
     return found
+
+
+def _noise(sensors: Sequence[Sensor], segment: Segment, signals: Signals) -> Float[Array, " c"]:
+    """Returns the noise of each channel, with the model's own error where more happens than before."""
+    levels = []
+    for s, m in zip(sensors, segment.measured, strict=True):
+        own = np.zeros(len(s.noise)) if m.is_pose else np.std(signals[m.field][0][:, m.columns], axis=0)
+        levels.append(np.hypot(s.noise, _ALLOWANCE * own))
+    return np.concatenate(levels)
 
 
 def _varied(

@@ -268,7 +268,7 @@ class Problem:
         return np.zeros(0)
 
     def noise_floor(self) -> Float[Array, " c"]:
-        """Returns the least noise of each channel: what the samples show themselves, and what a model may be wrong by."""
+        """Returns the least noise of each channel: what the samples show, and what a model may be wrong by."""
         level = {
             (s.recording, m.stream, c): m.noise[k] if m.whiten is None else 1.0
             for s in self.segments

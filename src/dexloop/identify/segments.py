@@ -172,7 +172,7 @@ def cut(scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1
         qpos[start.pose : start.pose + 7] = _mean_pose(m.value[: _still(m)])
         starts.append(start)
     _settle(scene, qpos, starts, drive, begin)
-    steps = max(int(round((end - begin) / dt)), 1)
+    steps = max(round((end - begin) / dt), 1)
     name = matched.recording.name
     return [Segment(name, begin, steps, dt, drive, matched.measured, qpos, qvel, tuple(starts), name=name)]
 
@@ -193,7 +193,7 @@ def _windows(scene: Scene, matched: Matched, begin: float, end: float, window_s:
             qpos[start.pose : start.pose + 7], qvel[start.twist : start.twist + 6] = pose, twist
             starts.append(start)
         name = f"{matched.recording.name}[{k}]"
-        steps = max(int(round(length / dt)), 1)
+        steps = max(round(length / dt), 1)
         segment = Segment(
             matched.recording.name, t0, steps, dt, matched.drive, matched.measured, qpos, qvel, tuple(starts), name=name
         )
@@ -289,7 +289,7 @@ def _mean_pose(poses: Float[Array, "m 7"]) -> Float[Array, " 7"]:
 
 
 def _settle(scene: Scene, qpos: Float[Array, " q"], starts: Sequence[Start], drive: Drive, t: float) -> None:
-    """Lets objects at rest sink into their contacts; height and tilt are the model's, place and turn the recording's."""
+    """Lets objects sink into their contacts: height and tilt are the model's, place and turn the recording's."""
     if not starts:
         return
     model = scene.model

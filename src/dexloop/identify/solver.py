@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import qmc
 
 from dexloop.core.errors import TrialError
@@ -16,7 +16,7 @@ Array = np.ndarray
 Progress = Callable[[str, float], None]
 
 MODEL_SD = 0.01
-"""No parameter of a model is believed to better than this fraction of it: bodies are not rigid, friction is no number."""
+"""No parameter of a model is believed to better than this fraction of it: no body is rigid, no friction a number."""
 HUBER = 2.5
 """Errors beyond this many standard deviations count linearly, not by their square."""
 _DAMPING: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)
@@ -24,6 +24,8 @@ _DAMPING: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)
 relative to the curvature."""
 _CONVERGED = 0.05
 """An expected decrease of the cost below this, per unknown, is none: a twentieth of what noise alone does."""
+_REFUSED, _SETTLED = 3, 1.0
+"""After so many steps in a row that led nowhere it ends: well, if they promised no more than noise does."""
 _ALLOWANCE = 0.02
 """First guess of the model's own error, as a fraction of what a channel varies by."""
 _CORRELATION = 5.0
@@ -148,9 +150,9 @@ class Solver:
     ) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
         """Finds for each simulation the clock offsets that suit it best, on a grid: that needs no new simulation."""
         for u in self.problem.unknowns:
-            if u.name.startswith("clock.") and float(u.sd[0]) > _LATE:
+            if u.name.startswith("clock.") and float(u.sd[0]) >= _LATE:
                 at = self.problem.where(u.name).start
-                reach = 2.0 * float(u.sd[0])
+                reach = max(2.0 * float(u.sd[0]), 3.0 * _LATE)
                 middle = np.median(thetas[:, at]) if narrow else 0.0
                 grid = middle + (np.linspace(-_LATE, _LATE, 9) if narrow else np.arange(-reach, reach + 1e-9, _LATE))
                 scores = []
@@ -170,7 +172,7 @@ class Solver:
         Noise levels are unknown too: before each step they are estimated anew from the errors that are left.
         """
         p = self.problem
-        damping, calm = 1e-2, 0
+        damping, refused, widen = 1e-2, 0, 1.0
         best = replace(estimate, cost=np.inf, converged=False, iterations=0)
         step = p.first_step.copy()
         local_steps = [s.local_step.copy() for s in p.segments]
@@ -185,7 +187,7 @@ class Solver:
                 )
             best = replace(best, cost=normal.cost, iterations=k + 1, **normal.informations())
             sd = np.sqrt(np.maximum(np.diag(np.linalg.inv(best.information)), 1e-18))
-            step = np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step)
+            step = widen * np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step)
             lower = np.where(self.held, 0.0, self.lower - best.theta)
             upper = np.where(self.held, 0.0, self.upper - best.theta)
             trials = [normal.step(d * damping, lower, upper) for d in _DAMPING]
@@ -196,14 +198,17 @@ class Solver:
             j = int(np.argmin(np.where(np.isfinite(costs), costs, np.inf)))
             if tell is not None:
                 tell((k + 1) / iterations)
-            calm = calm + 1 if best.cost - costs[j] < _CONVERGED * len(best.theta) else 0
             if costs[j] < best.cost:
+                gain = best.cost - float(costs[j])
                 best = replace(best, theta=thetas[j], local=tuple(x[j] for x in locals_), cost=float(costs[j]))
-                damping = float(np.clip(damping * max(_DAMPING[j], 0.1), 1e-4, 1e2))
+                damping, refused = float(np.clip(damping * max(_DAMPING[j], 0.1), 1e-4, 1e2)), 0
+                if gain < _CONVERGED * len(best.theta):
+                    return replace(best, converged=True)
             else:
-                damping = min(damping * 100.0, 1e2)
-            if calm >= 2 or (calm and expected < _CONVERGED * len(best.theta)):
-                return replace(best, converged=True)
+                # The cost is rough where contacts chatter: smaller steps, and slopes over a wider stretch.
+                damping, refused, widen = min(damping * 100.0, 1e2), refused + 1, min(2.0 * widen, 4.0)
+                if refused == _REFUSED:
+                    return replace(best, converged=expected < _SETTLED * len(best.theta))
         return best
 
     def reweigh(self, estimate: Estimate, errors: Sequence[Float[Array, " r"]]) -> Estimate:
@@ -428,10 +433,13 @@ class Solver:
         wanted = np.ones(p.size, dtype=bool) if everything else ~self.held
         simulated, plain = np.flatnonzero(p.simulated & wanted), np.flatnonzero(~p.simulated & wanted)
         points = []
+        tied = [(mass, radii) for mass, radii in self._tied() if mass in simulated and radii[0] in simulated]
         for s, x in enumerate(estimate.local):
             thetas = np.tile(estimate.theta, (1 + len(simulated) + len(x), 1))
             locals_ = np.tile(x, (len(thetas), 1))
             thetas[1 + np.arange(len(simulated)), simulated] += step[simulated]
+            for mass, radii in tied:
+                thetas[1 + int(np.flatnonzero(simulated == mass)[0]), radii] += 0.5 * step[mass]
             locals_[1 + len(simulated) + np.arange(len(x)), np.arange(len(x))] += local_steps[s]
             points.append((s, thetas, locals_))
         self.simulations += sum(len(t) * p.segments[s].steps for s, t, _ in points)
@@ -441,6 +449,8 @@ class Solver:
             e = p.errors(s, signals[s], thetas)
             J = np.zeros((e.shape[1], p.size))
             J[:, simulated] = (e[1 : 1 + len(simulated)] - e[0]).T / step[simulated]
+            for mass, radii in tied:
+                J[:, mass] -= 0.5 * J[:, radii].sum(axis=1)
             if len(plain):
                 nudged = np.tile(estimate.theta, (len(plain), 1))
                 nudged[np.arange(len(plain)), plain] += step[plain]
@@ -450,6 +460,20 @@ class Solver:
             jacobians.append(np.nan_to_num(J))
             local_jacobians.append(np.nan_to_num((e[1 + len(simulated) :] - e[0]).T / local_steps[s]))
         return _Linear(errors, jacobians, local_jacobians)
+
+    def _tied(self) -> list[tuple[int, Int[Array, " 3"]]]:
+        """Returns where a body's mass and the three radii of its inertia are, if both are unknown.
+
+        They are moved together, as if the density changed: the motion of a free body does not depend on that at all,
+        and differences of two slopes through bounces would not tell so.
+        """
+        p, names = self.problem, {u.name for u in self.problem.unknowns}
+        bodies = [n.removesuffix(".mass") for n in names if n.endswith(".mass")]
+        return [
+            (p.where(f"{b}.mass").start, p.where(f"{b}.inertia").start + np.arange(3))
+            for b in bodies
+            if f"{b}.inertia" in names
+        ]
 
     def _normal(self, estimate: Estimate, linear: _Linear) -> _Normal:
         normal = _Normal(self.problem.size, [len(x) for x in estimate.local])

@@ -33,8 +33,8 @@ PRIOR_SD: Mapping[str, float] = {
     "stiction": 0.1,
     "stribeck": 0.5,
 }
-"""Default prior: the logarithm is normal about the model's own value, with this standard deviation. A mass is thus taken
-to be within a factor of 7 of the model's (95 %), a friction within a factor of 4."""
+"""Default prior: the logarithm is normal about the model's own value, with this standard deviation. A mass is thus
+taken to be within a factor of 7 of the model's (95 %), a friction within a factor of 4."""
 STICTION = 1.1
 """Friction holds what is at rest a little more than what slides."""
 COM_SD = 0.05
@@ -45,7 +45,7 @@ DELAY_S = (0.015, 0.02)
 """Mean and standard deviation of the delay from command to motor, where the model says nothing [s]."""
 CLOCK_SD_S = 0.1
 """Between clocks of different names [s]."""
-SAME_CLOCK_SD_S = 0.01
+SAME_CLOCK_SD_S = 0.02
 """Between streams that claim to be on one clock: a driver may stamp late [s]."""
 
 
@@ -98,7 +98,8 @@ class Unknown:
     def describe_prior(self) -> str:
         """Says the prior in words."""
         if self.is_ratio:
-            return f"{_show(self.value(self.mean))} {self.unit}, within a factor {_show(np.exp(1.96 * self.sd))} (95 %)"
+            unit = "" if self.unit == "1" else f" {self.unit}"
+            return f"{_show(self.value(self.mean))}{unit}, within a factor {_show(np.exp(1.96 * self.sd))} (95 %)"
         if isinstance(self.transform, LogCholesky):
             return f"about the model's own, {100 * float(self.sd[0]):.0f} % in each radius of gyration"
         return f"{_show(self.mean)} ± {_show(1.96 * self.sd)} {self.unit} (95 %)"
@@ -201,7 +202,8 @@ def with_priors(unknowns: Sequence[Unknown], given: Sequence[str]) -> list[Unkno
 def standard_names(scene: Scene) -> list[str]:
     """Lists what is asked of an object where nobody says otherwise, as far as the scene has it."""
     wanted = (
-        "object.mass", "object.com", "table.friction", "table.stiction", "table.stribeck", "fingertip.friction", "fingertip.stiffness",
+        "object.mass", "object.com", "table.friction", "table.stiction", "table.stribeck", "fingertip.friction",
+        "fingertip.stiffness",
     )  # fmt: skip
     there = available(scene.model, scene.roles)
     return [name for name in wanted if name in there]
@@ -234,4 +236,4 @@ def _extent(model: mujoco.MjModel, body: int) -> Float[Array, "3"]:
 
 
 def _show(values: Float[Array, " k"]) -> str:
-    return ", ".join(f"{v:.3g}" for v in values)
+    return ", ".join(f"{v:.3g}" for v in np.where(np.abs(values) < 1e-9, 0.0, values))

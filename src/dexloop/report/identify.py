@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,14 +129,14 @@ def posterior_figure(belief: Belief, labels: Sequence[str], truth: Mapping[str, 
                 axes.set_title(_named(row, meta["parameters"][row]["unit"]), fontsize=8)
             else:
                 axes.plot(values[column], values[row], ".", ms=1.5, alpha=0.5, color=_AFTER)
-                _scale(axes.set_yscale, axes.set_ylim, values[row], truth.get(row))
+                _scale(axes, "y", values[row], truth.get(row))
                 if row in truth:
                     axes.axhline(truth[row], color=_TRUTH, lw=0.8)
-            _scale(axes.set_xscale, axes.set_xlim, values[column], truth.get(column))
+            _scale(axes, "x", values[column], truth.get(column))
             if column in truth:
                 axes.axvline(truth[column], color=_TRUTH, lw=0.8)
-            axes.tick_params(labelsize=6, which="both", labelleft=j == 0 and i > 0, labelbottom=i == n - 1)
-            for tick in axes.get_xticklabels(which="both"):
+            axes.tick_params(labelsize=6, labelleft=j == 0 and i > 0, labelbottom=i == n - 1)
+            for tick in axes.get_xticklabels():
                 tick.set_rotation(40)
             if j == 0 and i > 0:
                 axes.set_ylabel(_named(row, meta["parameters"][row]["unit"]), fontsize=7)
@@ -322,11 +322,14 @@ def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _found(label: str, row: Mapping[str, Any]) -> list[str]:
-    interval = row["interval"]
+    low, high = row["interval"]
     relative = ""
-    if interval[0] * interval[1] > 0 and label.count(".") == 1:  # a part of a vector may be small by chance
-        relative = f" (± {50 * (interval[1] - interval[0]) / abs(row['mean']):.2g} %)"
-    return [html.escape(label), _number(row["mean"], interval), _interval(interval) + relative, _unit(row["unit"])]
+    if low > 0 and label.count(".") == 1:  # a part of a vector may be small by chance
+        relative = f" (± {50 * (high - low) / row['mean']:.2g} %)"
+        if high > 2 * low:
+            relative = f" (within a factor {math.sqrt(high / low):.2g})"
+    interval = _interval(row["interval"]) + relative
+    return [html.escape(label), _number(row["mean"], row["interval"]), interval, _unit(row["unit"])]
 
 
 def _true(label: str, row: Mapping[str, Any], truth: Mapping[str, float]) -> list[str]:
@@ -400,18 +403,23 @@ def _alone(axes: Any, values: Array, interval: Sequence[float]) -> None:
     axes.set_yticks([])
 
 
-def _scale(set_scale: Callable[..., Any], limit: Callable[..., Any], values: Array, true: float | None) -> None:
-    """Sets an axis so that nearly all draws and the truth are seen; in decades where values differ by a factor of 5."""
+def _scale(axes: Any, side: str, values: Array, true: float | None) -> None:
+    """Sets side x or y so that nearly all draws and the truth are seen; in decades if they differ by a factor of 5."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     low, high = (float(v) for v in np.percentile(values, [0.2, 99.8]))
     if true is not None:
         low, high = min(low, true), max(high, true)
     if low > 0 and high > 5 * low:
-        set_scale("log")
         margin = (high / low) ** 0.06
-        limit(low / margin, high * margin)
+        axes.set(**{f"{side}scale": "log", f"{side}lim": (low / margin, high * margin)})
+        axis = getattr(axes, f"{side}axis")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda x, _position: f"{x:g}")
     else:
         margin = 0.06 * (high - low) or 1e-9
-        limit(low - margin, high + margin)
+        axes.set(**{f"{side}lim": (low - margin, high + margin)})
 
 
 def _named(label: str, unit: str) -> str:
@@ -434,9 +442,10 @@ def _change(before: float, after: float) -> str:
 
 
 def _number(value: float, interval: Sequence[float]) -> str:
-    """Writes a value with as many digits as its interval deserves."""
-    width = abs(interval[1] - interval[0])
-    decimals = 1 - math.floor(math.log10(width)) if width > 0 else 3
+    """Writes a value with as many digits as its interval deserves: two of its width, and two of a small end."""
+    low, high = sorted(interval)
+    least = min(high - low, abs(low), abs(high)) if low * high > 0 else high - low
+    decimals = 1 - math.floor(math.log10(least)) if least > 0 else 3
     return f"{value:.3g}" if decimals > 6 else f"{value:.{max(decimals, 0)}f}"
 
 

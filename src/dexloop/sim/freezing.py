@@ -35,7 +35,11 @@ def freeze(scene: Scene, positions: Mapping[str, float]) -> Scene:
     for name, q in positions.items():
         joint = model.joint(name).id
         body = int(model.jnt_bodyid[joint])
-        if model.body_jntnum[body] != 1 or int(model.jnt_type[joint]) not in _TURNING_OR_SLIDING or _referred(model, joint):
+        if (
+            model.body_jntnum[body] != 1
+            or int(model.jnt_type[joint]) not in _TURNING_OR_SLIDING
+            or _referred(model, joint)
+        ):
             continue
         place = spec.body(model.body(body).name)
         pose = _moved(model, joint, body, q)

@@ -124,8 +124,8 @@ class Table:
     solref: tuple[float, float] = (0.006, 1.0)
     """Time constant [s] and damping ratio."""
     grip_1_s: float = 150.0
-    """How fast its friction acts on what slides [1/s], the parameter `table.grip`. More makes fast objects hop and their
-    contact forces chatter; with less, friction fades below µ·9.81/grip [m/s]."""
+    """How fast its friction acts on what slides [1/s], the parameter `table.grip`. More makes fast objects hop and
+    their contact forces chatter; with less, friction fades below µ·9.81/grip [m/s]."""
     texture: UInt8[np.ndarray, "h w 3"] | None = None
     """What lies printed on it: row 0 at +y, column 0 at -x."""
     thickness_m: float = 0.04
