@@ -29,6 +29,8 @@ _POSE_ERROR = (4e-4,) * 3 + (4e-3,) * 3
 """A model's own error in poses, where no fit has told [m, rad]."""
 _STILL = 2e-3
 """A joint that moves by less is held fast: most of a hand does nothing in a push [rad or m]."""
+_LOOK = 5
+"""Every how many steps it is looked at what touches the object."""
 _MORE = 0.05
 """A gain below this is none: the intervals shrink by a twentieth at most [nat]."""
 _SAID = 3
@@ -334,8 +336,13 @@ def _prepared(
     segment, model = whole.segments[0], scene.model
     theta = np.clip(belief.mean, *whole.bounds)
     qpos = whole.simulate([(0, theta[None], np.zeros((1, len(segment.local_sd))))])[0]["qpos"][0]
-    where = {name: qpos[:, model.jnt_qposadr[model.joint(name).id]] for name in candidate.joints}
-    still = {name: float(np.mean(q)) for name, q in where.items() if np.ptp(q) < _STILL}
+    busy = _touching(model, segment.starts[0].body, qpos)
+    still = {}
+    for name in candidate.joints:
+        joint = model.joint(name).id
+        q = qpos[:, model.jnt_qposadr[joint]]
+        if np.ptp(q) < _STILL and int(model.jnt_bodyid[joint]) not in busy:
+            still[name] = float(np.mean(q))
     held = freeze(scene, still) if still else scene
     gone = {name for name in still if mujoco.mj_name2id(held.model, mujoco.mjtObj.mjOBJ_JOINT, name) < 0}
     rest = [k for k, name in enumerate(candidate.joints) if name not in gone]
@@ -343,6 +350,25 @@ def _prepared(
     used = [s.without(gone) for s in sensors]
     used = [s for s in used if s.channels]
     return Problem(held, belief.unknowns, [_segment(held, moving, used)]), used
+
+
+def _touching(model: mujoco.MjModel, thing: str, qpos: Float[Array, "t q"]) -> Set[int]:
+    """Returns the bodies that touch an object in a motion, all that carry them, and those that stand in the world."""
+    data, own = mujoco.MjData(model), model.body(thing).id
+    touched = set()
+    for q in qpos[::_LOOK]:
+        data.qpos[:] = q
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_collision(model, data)
+        for pair in model.geom_bodyid[data.contact.geom]:
+            if own in pair:
+                touched |= {int(b) for b in pair} - {own}
+    busy = set(np.flatnonzero(model.body_parentid == 0).tolist())
+    for body in touched:
+        while body:
+            busy.add(body)
+            body = int(model.body_parentid[body])
+    return busy
 
 
 def _segment(scene: Scene, candidate: Candidate, sensors: Sequence[Sensor]) -> Segment:

@@ -102,7 +102,7 @@ class Problem:
         sizes = []
         for u in self.unknowns:
             if u.parameter is None:
-                sizes.append(np.zeros(u.size))
+                sizes.append(np.full(u.size, float(u.is_ratio)))  # a sensor's scale is told by the model too
             elif u.is_ratio or u.name.endswith("inertia"):
                 sizes.append(np.ones(u.size))
             else:
@@ -166,10 +166,20 @@ class Problem:
             ctrl=None if control is None else control[:, 0],
         )
         steps = self.segments[points[0][0]].steps
-        signals = dict(world.rollout(control, steps=steps, record=self.record).signals)
+        signals = dict(world.rollout(control, steps=steps, moving=self._paths(points), record=self.record).signals)
         if control is not None:
             signals["ctrl"] = control
         return signals
+
+    def _paths(
+        self, points: Sequence[tuple[int, Float[Array, "n p"], Float[Array, "n l"]]]
+    ) -> dict[str, Float[Array, "n t 7"]] | None:
+        """Returns the paths of tools that are moved by hand, for each simulation."""
+        following = [(self.segments[s].following, len(theta)) for s, theta, _ in points]
+        names = {name for f, _ in following if f is not None for name in f.moving}
+        if not names:
+            return None
+        return {name: np.concatenate([np.tile(f.moving[name], (n, 1, 1)) for f, n in following if f]) for name in names}
 
     def _world(self, n: int) -> World:
         if n not in self._worlds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.identify.streams import Drive, Matched, Measured, pose_error
+from dexloop.sim.kinematic import Following, Guided, ToolPath
 from dexloop.sim.scene import Scene
 
 Array = np.ndarray
@@ -20,6 +21,8 @@ LEAD_S, TAIL_S = 0.2, 0.25
 """How much of the time before the object is first touched and after it has come to rest is simulated too [s]."""
 LONGEST_S = 2.4
 """What comes later in a recording adds little: a lift has been held by then [s]."""
+_READ_S = 1e-3
+"""How long reading an effort takes [s]."""
 MIN_S = 0.02
 _STILL_S = 0.06
 """How long an object must not have moved at the beginning to be taken as at rest [s]."""
@@ -71,6 +74,10 @@ class Segment:
     held_out: bool = False
     """Whether it is kept aside, to see if it is predicted."""
     name: str = field(default="")
+    following: Following | None = None
+    """How a tool that is moved by hand goes on its measured path."""
+    guided: Guided | None = None
+    """That tool."""
 
     @property
     def end(self) -> float:
@@ -91,6 +98,8 @@ class Segment:
         """Returns the start displaced by local coordinates."""
         n = len(local)
         qpos, qvel = np.tile(self.qpos, (n, 1)), np.tile(self.qvel, (n, 1))
+        if self.guided is not None and self.following is not None:
+            qpos[:, self.guided.qpos], qvel[:, self.guided.qvel] = self.following.pose, self.following.velocity
         at = 0
         for s in self.starts:
             x = local[:, at : at + len(s.sd)]
@@ -131,11 +140,17 @@ class Segment:
 
     def sent(self, t: Float[Array, "n m"]) -> Float[Array, "n m a"]:
         """Returns the commands that held at moments on the drive's clock, one column an actuator of the drive."""
-        k = np.clip(np.searchsorted(self.drive.t, t, side="right") - 1, 0, len(self.drive.t) - 1)
-        return self.drive.command[k]
+        # A sensor takes a millisecond or so: the mean over that, or a sample on the very edge would belong to either.
+        edges = t[..., None] + np.array([-0.5, 0.5]) * _READ_S
+        k = np.clip(np.searchsorted(self.drive.t, edges, side="right") - 1, 0, len(self.drive.t) - 1)
+        old, new = self.drive.command[k[..., 0]], self.drive.command[k[..., 1]]
+        share = np.clip((edges[..., 1] - self.drive.t[k[..., 1]]) / _READ_S, 0.0, 1.0)
+        return np.where((k[..., 0] == k[..., 1])[..., None], new, old + share[..., None] * (new - old))
 
 
-def cut(scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1) -> list[Segment]:
+def cut(
+    scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1, guided: Guided | None = None
+) -> list[Segment]:
     """Cuts a recording into segments.
 
     One that begins with every object at rest is simulated whole, but for what comes before the first touch and after
@@ -147,7 +162,19 @@ def cut(scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1
         matched: The recording.
         window_s: Length of windows [s].
         clock_s: How far clocks may be apart [s].
+        guided: A tool in the model that follows its measured pose.
     """
+    segments = _cut(scene, matched, window_s, clock_s)
+    if guided is None:
+        return segments
+    if guided.body not in matched.drive.tools:
+        raise InputError(f"recording {matched.recording.name!r} has no pose about {guided.body!r} for it to follow")
+    stream = matched.drive.tools[guided.body]
+    path = ToolPath.fit(stream.t, stream.value)
+    return [replace(s, guided=guided, following=guided.follow(path, s.t0, s.steps)) for s in segments]
+
+
+def _cut(scene: Scene, matched: Matched, window_s: float, clock_s: float) -> list[Segment]:
     drive = matched.drive
     poses = [m for m in matched.measured if m.is_pose]
     others = [m for m in matched.measured if not m.is_pose]
@@ -155,14 +182,19 @@ def cut(scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1
     if len(drive.t):
         begin, end = float(drive.t[0]), float(drive.t[-1]) + float(np.median(np.diff(drive.t)))
     else:
-        begin = max(float(m.t[0]) for m in matched.measured)
-        end = min(float(m.t[-1]) for m in matched.measured)
+        seen = [*matched.drive.tools.values()] or matched.measured
+        begin, end = max(float(m.t[0]) for m in seen), min(float(m.t[-1]) for m in seen)
     if end - begin < MIN_S:
         raise InputError(f"recording {matched.recording.name!r} is too short: {1e3 * (end - begin):.0f} ms")
     if any(_moves(m) for m in poses):
         return _windows(scene, matched, begin, end, window_s, dt)
     if poses:
         first, last = _active(poses, others, clock_s)
+        if not np.isfinite(first):
+            raise InputError(
+                f"the object does not move in recording {matched.recording.name!r}: record a push that reaches it, or "
+                f"leave the recording out"
+            )
         begin, end = max(begin, first - LEAD_S), min(end, last + TAIL_S)
         end = min(end, begin + LONGEST_S)
     qpos, qvel = _joints(scene, matched, begin)

@@ -150,16 +150,21 @@ class Solver:
     ) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
         """Finds for each simulation the clock offsets that suit it best, on a grid: that needs no new simulation."""
         for u in self.problem.unknowns:
-            if u.name.startswith("clock.") and float(u.sd[0]) >= _LATE:
-                at = self.problem.where(u.name).start
+            if not u.name.startswith("clock."):
+                continue
+            at = self.problem.where(u.name).start
+            if float(u.sd[0]) < _LATE:
+                grid = np.array([-1e-3, 0.0, 1e-3])  # an effort's saw has a tooth to either side
+            elif narrow:
+                grid = np.median(thetas[:, at]) + np.linspace(-_LATE, _LATE, 9)
+            else:
                 reach = max(2.0 * float(u.sd[0]), 3.0 * _LATE)
-                middle = np.median(thetas[:, at]) if narrow else 0.0
-                grid = middle + (np.linspace(-_LATE, _LATE, 9) if narrow else np.arange(-reach, reach + 1e-9, _LATE))
-                scores = []
-                for offset in grid:
-                    thetas[:, at] = offset
-                    scores.append(self._score(signals, thetas))
-                thetas[:, at] = grid[np.argmin(scores, axis=0)]
+                grid = np.arange(-reach, reach + 1e-9, _LATE)
+            scores = []
+            for offset in grid:
+                thetas[:, at] = offset
+                scores.append(self._score(signals, thetas))
+            thetas[:, at] = grid[np.argmin(scores, axis=0)]
         return self._score(signals, thetas), thetas
 
     # Going down.

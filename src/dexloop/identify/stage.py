@@ -40,6 +40,7 @@ from dexloop.identify.verdict import Verdict, judge, status_of
 from dexloop.identify.watch import watch
 from dexloop.robots.catalog import load
 from dexloop.sim.freezing import freeze
+from dexloop.sim.kinematic import guide
 from dexloop.sim.parts import Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
@@ -126,6 +127,8 @@ def solve(
     clock = _Clock()
     chosen = _chosen(capture, cfg)
     scene = open_scene(twin, chosen, cfg)
+    guided = guide(scene, cfg.tool) if cfg.tool else None
+    scene = guided.scene if guided else scene
     alone = [r for r in chosen if is_free_motion(r)]
     moved = [r for r in chosen if not is_free_motion(r)]
     calibration = None
@@ -137,11 +140,11 @@ def solve(
         raise InputError("no recording shows the object being moved: record a push, a lift or a toss")
     for r in moved:
         match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
-    still = _still_joints(scene, moved)
+    still = {} if guided else _still_joints(scene, moved)
     scene = freeze(scene, still) if still else scene
     matched = [_matched(scene, r, cfg, set(still), tell) for r in moved]
     clock.lap("tracking")
-    segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s)]
+    segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s, guided=guided)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
     unknowns, notes = _unknowns(scene, asked, matched, calibration, cfg)
     notes += [n for m in matched for n in m.notes]

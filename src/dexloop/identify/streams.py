@@ -13,6 +13,7 @@ from dexloop.core.capture import Recording, Stream
 from dexloop.core.errors import InputError, UnknownName
 from dexloop.sim.roles import is_free
 from dexloop.sim.scene import Scene
+from dexloop.sim.signals import signal
 
 Array = np.ndarray
 
@@ -157,9 +158,11 @@ def _measured(scene: Scene, recording: Recording, s: Stream, drive: Drive, notes
     elif info.kind == "pose":
         name, columns = "qpos", _free_body(scene, recording, s)
     elif info.kind == "wrench":
-        name, columns = "sensordata", _wrench(model, info.about)
-        if not columns:
-            notes.append(f"{where} is not used: the model has no contact sensor on {info.about or 'the tool'}")
+        name, columns = f"{info.about}.wrench", list(range(6))
+        try:
+            signal(model, scene.roles, name)
+        except UnknownName:
+            notes.append(f"{where} is not used: it is about {info.about or 'nothing'}, which is no tool moved by hand")
             return None
     else:
         notes.append(f"{where} is not used: nothing in the model corresponds to a {info.kind}")
@@ -229,19 +232,6 @@ def _free_body(scene: Scene, recording: Recording, s: Stream) -> list[int]:
         )
     start = int(model.jnt_qposadr[model.body_jntadr[body]])
     return list(range(start, start + 7))
-
-
-def _wrench(model: mujoco.MjModel, about: str) -> list[int]:
-    """Finds force and torque sensors on a body."""
-    body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, about)
-    found: list[int] = []
-    for kind in (mujoco.mjtSensor.mjSENS_FORCE, mujoco.mjtSensor.mjSENS_TORQUE):
-        for i in np.flatnonzero(model.sensor_type == kind):
-            if body >= 0 and model.site_bodyid[model.sensor_objid[i]] == body:
-                adr = int(model.sensor_adr[i])
-                found += [adr, adr + 1, adr + 2]
-                break
-    return found if len(found) == 6 else []
 
 
 def _drive(scene: Scene, recording: Recording, streams: Sequence[Stream], tools: Sequence[str]) -> Drive:
