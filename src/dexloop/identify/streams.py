@@ -114,7 +114,8 @@ def match(
     measured: list[Measured] = []
     notes: list[str] = []
     for s in streams:
-        if s.info.kind == "joint_command" or s.info.about in tools or not len(s.t):
+        drives = s.info.kind == "joint_command" or (s.info.kind == "pose" and s.info.about in tools)
+        if drives or not len(s.t):
             continue
         found = _measured(scene, recording, s, drive, notes)
         if found is not None:
