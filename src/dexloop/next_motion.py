@@ -38,8 +38,10 @@ Progress = Callable[[str, float], None]
 SPEEDS_M_S = (0.1, 0.3, 0.6)
 TURN_RAD = 0.6
 """Between directions of pushes."""
-COAST_S = 0.35
+COAST_S = 0.3
 """How long after the finger has let go the object is still watched: it has come to rest by then [s]."""
+_CLOSING_S = 0.15
+"""A hand that closes around an object has not moved by a millimetre before [s]."""
 _VIDEO_NOISE = (5e-4,) * 3 + (5e-3,) * 3
 """Of a pose that was tracked in a video, where no fit has told better [m, rad]."""
 
@@ -142,7 +144,8 @@ def standard_plans(height_m: float, width_m: float) -> tuple[Push | Lift, ...]:
         width_m: Of its narrow side [m].
     """
     low = min(0.03, 0.5 * height_m)
-    slow, middling, fast = (Push(speed_m_s=v, height_m=low, distance_m=0.08) for v in SPEEDS_M_S)
+    slow, middling, fast = (Push(speed_m_s=v, height_m=low, distance_m=0.07) for v in SPEEDS_M_S)
+    slow = replace(slow, distance_m=0.05)
     high = 0.85 * height_m
     beside = 0.3 * width_m
     return (
@@ -192,7 +195,7 @@ def candidates(
         if isinstance(plan, Push):
             start, end = motion.markers["contact_expected"] - LEAD_S, motion.markers["release"] + COAST_S
         else:
-            start, end = 0.0, motion.markers["hold"] + LEAD_S
+            start, end = _CLOSING_S, motion.markers["hold"] + LEAD_S
         end = min(end, start + LONGEST_S)
         name = f"{type(plan).__name__.lower()}_{k + 1}"
         found.append(

@@ -41,7 +41,8 @@ class Push:
         <mujoco>
           {_OPTION.format(timestep=timestep)}
           <worldbody>
-            <geom name="table" type="plane" size="1 1 0.1" friction="{self.friction} 0.005 0.0001" priority="1" {_SOFT}/>
+            <geom name="table" type="plane" size="1 1 0.1" friction="{self.friction} 0.005 0.0001" priority="1"
+                  {_SOFT}/>
             <body name="box" pos="0 0 0.03">
               <freejoint/>
               <geom name="box" type="box" size="0.03 0.03 0.03" mass="{self.mass}" {_SOFT}/>
@@ -71,7 +72,8 @@ class Toss:
         <mujoco>
           {_OPTION.format(timestep=timestep)}
           <worldbody>
-            <geom name="table" type="plane" size="2 2 0.1" friction="{self.friction} 0.005 0.0001" priority="1" {bounce}/>
+            <geom name="table" type="plane" size="2 2 0.1" friction="{self.friction} 0.005 0.0001" priority="1"
+                  {bounce}/>
             <body name="cube" pos="0 0 0.3">
               <freejoint/>
               <inertial pos="0 0 0" mass="{self.mass}" diaginertia="{i} {i} {i}"/>
@@ -191,7 +193,7 @@ def happen(
         data.qvel[:6] = velocity
     else:
         mujoco.mj_step(model, data, int(0.5 / FINE_S))  # everything comes to rest
-    steps = int(round((duration_s if command is None else len(command) * COMMAND_S) / FINE_S))
+    steps = round((duration_s if command is None else len(command) * COMMAND_S) / FINE_S)
     rows, efforts = [], []
     for k in range(steps):
         if command is not None:
@@ -285,5 +287,6 @@ def pushed(
     """Records one push."""
     motion = happen(truth, command)
     return write(
-        folder, {"push": [*robot_streams(motion, seed=seed), pose_stream(motion, late_s=late_s, clock=clock, seed=seed)]}
+        folder,
+        {"push": [*robot_streams(motion, seed=seed), pose_stream(motion, late_s=late_s, clock=clock, seed=seed)]},
     )

@@ -13,8 +13,10 @@ import pytest
 from dexloop.capture.plans import Lift, Push
 from dexloop.core.capture import Recording, StreamInfo
 from dexloop.core.errors import InputError, UnknownName
+from dexloop.identify import design as design_module
 from dexloop.identify.design import Candidate, Design, Expected, Ranked, Sensor, design, joined
 from dexloop.identify.posterior import Posterior
+from dexloop.identify.solver import MODEL_SD
 from dexloop.identify.unknowns import clock_unknown, gain_unknown, model_unknown
 from dexloop.next_motion import candidates, command_line, say, standard_plans, to_json
 from dexloop.robots.catalog import load
@@ -62,9 +64,13 @@ def belief(scene: Scene, *, extra: tuple = (), sd: float = 0.3) -> Posterior:
 
 
 def mass_after(scene: Scene, candidate: Candidate, sensors: tuple[Sensor, ...], known: Posterior) -> float:
-    """The standard deviation of log mass that is expected."""
+    """The standard deviation of log mass that is expected, but for the floor that no recording lowers."""
     found = design(scene, known, [candidate], sensors, asked=["object.mass"], samples=1)
-    return found.best.expected["object.mass"].after / 1.96
+    return _own(found.best.expected["object.mass"])
+
+
+def _own(expected: Expected) -> float:
+    return float(np.sqrt((expected.after / 1.96) ** 2 - MODEL_SD**2))
 
 
 def test_a_fast_push_tells_mass_and_a_slow_one_does_not(scene: Scene) -> None:
@@ -100,7 +106,7 @@ def test_what_is_unknown_of_the_robot_counts(scene: Scene) -> None:
     known = belief(scene, extra=(model_unknown(scene, "actuator.gain"),))
     alone = mass_after(scene, push(0.6), (EFFORT, POSE), known)
     both = design(scene, known, [push(0.6)], (EFFORT, POSE), asked=["object.mass", "actuator.gain"], samples=1)
-    assert both.best.expected["object.mass"].after / 1.96 == pytest.approx(alone, rel=1e-6)
+    assert _own(both.best.expected["object.mass"]) == pytest.approx(alone, rel=1e-6)
     assert alone > 1.02 * mass_after(scene, push(0.6), (EFFORT, POSE), belief(scene))
 
 
@@ -152,7 +158,7 @@ def test_what_is_expected_is_what_plain_mujoco_gives(scene: Scene) -> None:
         columns.append((ends[0] - ends[1]) / (2 * step))
     J = np.stack(columns, axis=1)
     prior = np.diag([0.3**-2, 0.3**-2, 2e-3**-2, 2e-3**-2, 0.02**-2])
-    floor = 0.01  # no model is believed to better than this
+    floor = MODEL_SD
     prior[0, 0] = prior[1, 1] = 1.0 / (0.3**2 - floor**2)
     covariance = np.linalg.inv(prior + J.T @ J)
     found = design(scene, known, [candidate], sensors, asked=["object.mass", "table.friction"], samples=1)
@@ -161,6 +167,26 @@ def test_what_is_expected_is_what_plain_mujoco_gives(scene: Scene) -> None:
         assert found.best.expected[name].after / 1.96 == pytest.approx(wanted, rel=0.15)
     before, after = np.linalg.det(known.covariance), np.linalg.det(covariance[:2, :2] + floor**2 * np.eye(2))
     assert found.best.gain == pytest.approx(0.5 * np.log(before / after), abs=0.3)
+
+
+def test_what_does_not_move_is_held_fast_without_harm(scene: Scene, tmp_path: Path, monkeypatch) -> None:
+    """A finger on the pusher that stays where it is: the same is expected as with the finger simulated."""
+    finger = """<body name="finger" pos="-0.02 0 0.05"><joint name="idle" axis="0 0 1" armature="0.01"/>
+        <geom type="capsule" fromto="0 0 0 0 0.04 0" size="0.005" mass="0.02" contype="0" conaffinity="0"/></body>"""
+    xml = benches.Push().xml()
+    at = xml.rindex("</body>")
+    xml = xml[:at] + finger + xml[at:]
+    xml = xml.replace("</actuator>", '<position name="idle" joint="idle" kp="50" kv="2"/></actuator>')
+    hand = Scene.open(benches.model_file(tmp_path, xml), max_delay_s=0.0)
+    one = push(0.6)
+    both = replace(
+        one, joints=("slide", "idle"), command=np.column_stack([one.command, np.full(len(one.command), 0.3)])
+    )
+    prepared, _ = design_module._prepared(hand, belief(hand), both, (EFFORT, POSE))
+    assert [prepared.scene.model.joint(j).name for j in range(prepared.scene.model.njnt)][1:] == ["slide"]
+    held = mass_after(hand, both, (EFFORT, POSE), belief(hand))
+    monkeypatch.setattr(design_module, "_STILL", 0.0)
+    assert held == pytest.approx(mass_after(hand, both, (EFFORT, POSE), belief(hand)), rel=0.02)
 
 
 def test_a_motion_that_touches_nothing_tells_nothing(scene: Scene) -> None:

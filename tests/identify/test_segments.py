@@ -52,7 +52,7 @@ def test_what_begins_in_motion_is_cut_into_windows_with_a_state_each(tmp_path):
     pieces = cut(scene, match(scene, write(tmp_path, {"toss": [pose]}).recording()), window_s=0.2)
     assert len(pieces) == 3
     assert [p.starts[0].moving for p in pieces] == [True] * 3
-    k = int(round(pieces[1].t0 / 0.0005))  # still in flight
+    k = round(pieces[1].t0 / 0.0005)  # still in flight
     np.testing.assert_allclose(pieces[1].qpos[:3], motion.qpos[k, :3], atol=3e-4)
     np.testing.assert_allclose(pieces[1].qvel[:3], motion.qvel[k, :3], atol=0.06)
     np.testing.assert_allclose(pieces[1].qvel[3:], motion.qvel[k, 3:], atol=0.3)  # in the body's own axes

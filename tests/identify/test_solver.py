@@ -20,7 +20,7 @@ def problem(tmp_path_factory) -> Problem:
     """A push without noise, with the true values in the model."""
     folder = tmp_path_factory.mktemp("push")
     scene = Scene.open(model_file(folder, Push()), max_delay_s=0.0)
-    pose = pose_stream(MOTION, rate_hz=170.0, place_sd=0.0, turn_sd=0.0)
+    pose = pose_stream(MOTION, rate_hz=173.0, place_sd=0.0, turn_sd=0.0)
     streams = [*robot_streams(MOTION, effort_sd=0.0, place_sd=0.0), pose]
     matched = match(scene, write(folder, {"push": streams}).recording())
     pose_bias = bias_unknown("pose", ("x", "y", "z", "rx", "ry", "rz"), "m, rad", np.full(6, 1e-3))
@@ -57,7 +57,9 @@ def test_slopes_of_what_needs_no_simulation_are_those_of_the_errors(solver, prob
     above, below = estimate.theta.copy(), estimate.theta.copy()
     above[k] += h
     below[k] -= h
-    slope = (solver.errors(replace(estimate, theta=above))[0] - solver.errors(replace(estimate, theta=below))[0]) / (2 * h)
+    slope = (solver.errors(replace(estimate, theta=above))[0] - solver.errors(replace(estimate, theta=below))[0]) / (
+        2 * h
+    )
     assert np.linalg.norm(slope) > 0
     assert np.linalg.norm(linear.jacobians[0][:, k] - slope) < 0.03 * np.linalg.norm(slope)
 

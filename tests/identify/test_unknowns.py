@@ -57,7 +57,9 @@ def test_a_prior_that_is_written_otherwise_is_refused(scene, text):
         with_priors([model_unknown(scene, "object.mass")], [text])
 
 
-@pytest.mark.parametrize("text", ["object.mass=-1:0.1", "object.mass=0.4:0", "object.mass=nan:0.1", "object.mass=1e9:1"])
+@pytest.mark.parametrize(
+    "text", ["object.mass=-1:0.1", "object.mass=0.4:0", "object.mass=nan:0.1", "object.mass=1e9:1"]
+)
 def test_an_impossible_prior_is_refused(scene, text):
     with pytest.raises(InputError, match="impossible"):
         with_priors([model_unknown(scene, "object.mass")], [text])

@@ -31,6 +31,8 @@ _STILL = 2e-3
 """A joint that moves by less is held fast: most of a hand does nothing in a push [rad or m]."""
 _LOOK = 5
 """Every how many steps it is looked at what touches the object."""
+_LEFT = 0.05
+"""How much of a variance can always still be learnt."""
 _MORE = 0.05
 """A gain below this is none: the intervals shrink by a twentieth at most [nat]."""
 _SAID = 3
@@ -530,19 +532,19 @@ class _Before:
         problem = Problem(scene, belief.unknowns, [])
         self.unknowns = [u for u in belief.unknowns if u.name in asked]
         self.keep = [i for u in self.unknowns for i in range(problem.where(u.name).start, problem.where(u.name).stop)]
-        # No model is believed to better than a floor, which no recording lowers: it is taken off and put back.
-        floor = np.diag((MODEL_SD * problem.size_of_unknowns) ** 2)
-        largest = float(np.linalg.eigvals(np.linalg.solve(belief.covariance, floor)).real.max(initial=0.0))
-        floor = floor * min(1.0, (1.0 - 1e-6) / max(largest, 1e-12))
-        self.floor = floor
-        self.information = np.linalg.inv(belief.covariance - floor)
-        self.covariance = belief.covariance
+        # No model is believed to better than a floor, which no recording lowers: it is taken off and put back. A belief
+        # that is narrower than that already has a little left to learn.
+        variance = np.diag(belief.covariance)
+        own = np.maximum(variance - (MODEL_SD * problem.size_of_unknowns) ** 2, _LEFT * variance)
+        share = np.sqrt(own / variance)
+        self.floor = np.diag(variance - own)
+        self.information = np.linalg.inv(belief.covariance * np.outer(share, share))
 
     def ranked(self, candidate: Candidate, informations: Sequence[Float[Array, "p p"]]) -> Ranked:
         """Joins the draws of a candidate."""
         own = np.ix_(self.keep, self.keep)
         after = [(np.linalg.inv(self.information + x) + self.floor)[own] for x in informations]
-        before = self.covariance[own]
+        before = (np.linalg.inv(self.information) + self.floor)[own]
         gain = float(np.mean([0.5 * (_log_det(before) - _log_det(c)) for c in after]))
         sd = np.mean([np.sqrt(np.diag(c)) for c in after], axis=0)
         expected, at = {}, 0

@@ -15,8 +15,9 @@ from dexloop.sim.transforms import LogCholesky
 
 Array = np.ndarray
 
-DETERMINED = 0.15
-"""A ratio counts as determined if its standard deviation is below this: the 95 % interval is within about ±30 %."""
+DETERMINED = 0.05
+"""A ratio counts as determined if its standard deviation is below this: the 95 % interval is within ±10 %, which is
+what a grasp needs to know of a weight."""
 LEARNT = 0.4
 """Anything counts as determined only if its standard deviation fell below this fraction of what it was before."""
 TOGETHER = 0.5
