@@ -29,7 +29,7 @@ MOTIONS: tuple[Plan, ...] = (
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
     Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
 )
-"""Three that differ in speed and direction: design ranks fast pushes with release first."""
+"""Three pushes that differ in speed and direction, with release: every object can be pushed, not every one lifted."""
 SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distance_m=0.03, release=False))
 
 

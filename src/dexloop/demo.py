@@ -31,6 +31,7 @@ PLANS = (
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
+    Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
 )
 
 

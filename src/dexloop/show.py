@@ -196,7 +196,9 @@ def identified(command: Identify) -> int:
 
 def belief_json(belief: Belief) -> dict[str, Any]:
     """Returns a belief as plain JSON."""
-    return {k: v for k, v in belief.header.meta.items() if k != "labels"} | {"belief": str(belief.path)}
+    return {k: v for k, v in belief.header.meta.items() if k not in ("labels", "sensors")} | {
+        "belief": str(belief.path)
+    }
 
 
 def planned(command: Identify) -> int:

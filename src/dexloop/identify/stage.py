@@ -21,6 +21,7 @@ from dexloop.core.status import Status
 from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration, calibrate, is_free_motion
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.checks import effects, heldout, sampled
+from dexloop.identify.design import sensors_of
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.problem import Problem
 from dexloop.identify.segments import cut
@@ -350,7 +351,8 @@ def _write(draft: Draft, fit: Fit) -> None:
     )
     save_arrays(draft.folder / "traces.npz", **traces(fit.solver, fit.estimate, fit.start, posterior))
     report = summary(fit)
-    draft.meta |= {"labels": list(problem.labels), **report}
+    sensors = [s.to_json() for s in sensors_of(problem, fit.estimate)]
+    draft.meta |= {"labels": list(problem.labels), "sensors": sensors, **report}
     draft.status = fit.status
     write_text(draft.folder / "identify.json", json.dumps(report, indent=1, ensure_ascii=False))
 

@@ -25,7 +25,8 @@ _KINDS = {
 def freeze(scene: Scene, positions: Mapping[str, float]) -> Scene:
     """Returns a copy of a scene in which some joints are gone, and what hung on them stands as at these positions.
 
-    A joint that cannot be taken out alone (it shares its body with others, or something refers to it) stays.
+    A joint that cannot be taken out alone (it shares its body with others, hangs on the world, maybe by a frame of its
+    own, or something refers to it) stays.
 
     Args:
         scene: The scene; it is left as it is.
@@ -36,7 +37,8 @@ def freeze(scene: Scene, positions: Mapping[str, float]) -> Scene:
         joint = model.joint(name).id
         body = int(model.jnt_bodyid[joint])
         if (
-            model.body_jntnum[body] != 1
+            not model.body_parentid[body]
+            or model.body_jntnum[body] != 1
             or int(model.jnt_type[joint]) not in _TURNING_OR_SLIDING
             or _referred(model, joint)
         ):
