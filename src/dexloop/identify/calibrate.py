@@ -23,6 +23,8 @@ EFFORT_SD = 0.05
 """By how much an effort sensor's scale may be wrong before anything is known."""
 LATENCY_SD_S = 2e-3
 """By how much an effort sensor on the robot's own clock may be late [s]."""
+_DELAYS_S = np.arange(0.001, 0.05, 0.004)
+"""Where the delay is looked for [s]."""
 _HOPS_S = (-0.004, -0.002, 0.002, 0.004)
 """Commands are held for a few milliseconds, so the delay has a minimum on either side of each period."""
 
@@ -67,11 +69,10 @@ def calibrate(
     segments = [s for x in matched for s in cut(scene, x, window_s=1.0)]
     problem = Problem(free, unknowns, segments)
     solver = Solver(problem)
-    best = solver.search(samples, 2, tell=None if tell is None else lambda done: tell(0.6 * done))
     if DELAY in {u.name for u in unknowns}:
-        best = _hop(solver, best)
-    if tell is not None:
-        tell(0.9)
+        best = _over_delays(solver, tell or (lambda _: None))
+    else:
+        best = solver.search(samples, 2, tell=tell)
     estimate = solver.finish(solver.descend(best))
     covariance = estimate.covariance
     sd = np.sqrt(np.diag(covariance))
@@ -85,14 +86,25 @@ def _latency(stream: str) -> Unknown:
     return replace(clock_unknown(stream, same=True), sd=np.array([LATENCY_SD_S]))
 
 
-def _hop(solver: Solver, estimate: Estimate) -> Estimate:
+def _over_delays(solver: Solver, tell: Callable[[float], None]) -> Estimate:
+    """Goes down from one delay after another: a servo that lags by its damping looks much like one that is late."""
     at = solver.problem.where(DELAY).start
-    found = [(solver.score(estimate), estimate)]
-    for hop in _HOPS_S:
+    start = solver.start()
+    found: list[tuple[float, Estimate]] = []
+
+    def go(estimate: Estimate, delay_s: float, iterations: int) -> None:
         theta = estimate.theta.copy()
-        theta[at] = np.clip(theta[at] + hop, solver.lower[at], solver.upper[at])
-        other = solver.descend(replace(estimate, theta=theta), iterations=6)
+        theta[at] = np.clip(delay_s, solver.lower[at], solver.upper[at])
+        other = solver.descend(replace(estimate, theta=theta), iterations=iterations)
         found.append((solver.score(other), other))
+
+    for k, delay_s in enumerate(_DELAYS_S):
+        go(start, float(delay_s), 3)
+        tell(0.6 * (k + 1) / len(_DELAYS_S))
+    best = min(found, key=lambda f: f[0])[1]
+    for hop in _HOPS_S:
+        go(best, float(best.theta[at]) + hop, 6)
+    tell(0.9)
     return min(found, key=lambda f: f[0])[1]
 
 

@@ -16,8 +16,8 @@ Array = np.ndarray
 Progress = Callable[[str, float], None]
 
 MODEL_SD = 0.02
-"""No parameter of a model is believed to better than this fraction of it. A simulated box brakes by 0.5 to 5 % less than
-its friction says, depending on step, speed and contact; and no body is rigid, no friction a number."""
+"""No parameter of a model is believed to better than this fraction of it. A simulated box brakes by 0.5 to 5 % less
+than its friction says, depending on step, speed and contact; and no body is rigid, no friction a number."""
 HUBER = 2.5
 """Errors beyond this many standard deviations count linearly, not by their square."""
 _DAMPING: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)
