@@ -71,8 +71,6 @@ class Segment:
     """The start as the recording tells it."""
     qvel: Float[Array, " v"]
     starts: tuple[Start, ...]
-    held_out: bool = False
-    """Whether it is kept aside, to see if it is predicted."""
     name: str = field(default="")
     following: Following | None = None
     """How a tool that is moved by hand goes on its measured path."""

@@ -13,7 +13,6 @@ from dexloop.core.errors import TrialError
 from dexloop.identify.problem import Problem, Signals
 
 Array = np.ndarray
-Progress = Callable[[str, float], None]
 
 MODEL_SD = 0.02
 """No parameter of a model is believed to better than this fraction of it. A simulated box brakes by 0.5 to 5 % less
@@ -54,8 +53,6 @@ class Estimate:
     cost: float = np.inf
     information: Float[Array, "p p"] = field(default_factory=lambda: np.zeros((0, 0)))
     """Of the data and the prior together, start states eliminated."""
-    data_information: Float[Array, "p p"] = field(default_factory=lambda: np.zeros((0, 0)))
-    """Of the data alone."""
     iterations: int = 0
     converged: bool = False
 
@@ -86,8 +83,6 @@ class Solver:
         self.prior_mean, self.prior_precision = prior or (problem.prior_mean, np.diag(problem.prior_sd**-2))
         self.held = np.zeros(problem.size, dtype=bool) if held is None else held
         self.lower, self.upper = problem.bounds
-        self.simulations = 0
-        """Steps simulated so far, times worlds."""
 
     # Starting.
 
@@ -191,7 +186,7 @@ class Solver:
                     "the simulation is unstable at the start values: check the model's masses, its time step and the "
                     "units of the recording"
                 )
-            best = replace(best, cost=normal.cost, iterations=k + 1, **normal.informations())
+            best = replace(best, cost=normal.cost, iterations=k + 1, information=normal.information())
             sd = np.sqrt(np.maximum(np.diag(np.linalg.inv(best.information)), 1e-18))
             step = widen * np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step)
             lower = np.where(self.held, 0.0, self.lower - best.theta)
@@ -235,7 +230,7 @@ class Solver:
         """Returns an estimate with the information that the data would give there, without going anywhere."""
         linear = self._linearise(estimate, self.problem.first_step, [s.local_step for s in self.problem.segments])
         normal = self._normal(estimate, linear)
-        return replace(estimate, cost=normal.cost, **normal.informations())
+        return replace(estimate, cost=normal.cost, information=normal.information())
 
     def compare(self, estimate: Estimate, thetas: Float[Array, "n p"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Returns by how much other values really cost more, and by how much they should as far as all is linear.
@@ -287,7 +282,6 @@ class Solver:
             cost=tempered.cost,
             correlation=correlation,
             information=0.5 * (information + information.T),
-            data_information=white.informations()["data_information"] / np.outer(ratio, ratio),
         )
 
     def _correlations(self, estimate: Estimate, errors: Sequence[Float[Array, " r"]]) -> Float[Array, " c"]:
@@ -378,7 +372,6 @@ class Solver:
     def _simulate(self, thetas: Float[Array, "n p"], local: Sequence[Float[Array, " l"]]) -> list[Signals]:
         n = len(thetas)
         points = [(s, thetas, np.repeat(x[None], n, axis=0)) for s, x in enumerate(local)]
-        self.simulations += sum(n * s.steps for s in self.problem.segments)
         return self.problem.simulate(points)
 
     def _score(self, signals: Sequence[Signals], thetas: Float[Array, "n p"]) -> Float[Array, " n"]:
@@ -411,7 +404,6 @@ class Solver:
         self, thetas: Float[Array, "n p"], locals_: Sequence[Float[Array, "n l"]], estimate: Estimate
     ) -> Float[Array, " n"]:
         points = [(s, thetas, x) for s, x in enumerate(locals_)]
-        self.simulations += sum(len(thetas) * s.steps for s in self.problem.segments)
         cost = self._cost(self.problem.simulate(points), thetas, estimate)
         for s, x in enumerate(locals_):
             cost = cost + 0.5 * ((x / self.problem.segments[s].local_sd) ** 2).sum(axis=1)
@@ -448,7 +440,6 @@ class Solver:
                 thetas[1 + int(np.flatnonzero(simulated == mass)[0]), radii] += 0.5 * step[mass]
             locals_[1 + len(simulated) + np.arange(len(x)), np.arange(len(x))] += local_steps[s]
             points.append((s, thetas, locals_))
-        self.simulations += sum(len(t) * p.segments[s].steps for s, t, _ in points)
         signals = p.simulate(points)
         errors, jacobians, local_jacobians = [], [], []
         for s, thetas, _ in points:
@@ -511,14 +502,12 @@ class _Normal:
 
     def __init__(self, size: int, local: Sequence[int]):
         self.A, self.g = np.zeros((size, size)), np.zeros(size)
-        self.prior = np.zeros((size, size))
         self.B = [np.zeros((size, n)) for n in local]
         self.C, self.h = [np.zeros((n, n)) for n in local], [np.zeros(n) for n in local]
         self.cost = 0.0
 
     def add_prior(self, away: Float[Array, " p"], precision: Float[Array, "p p"]) -> None:
         self.A += precision
-        self.prior += precision
         self.g += precision @ away
         self.cost += 0.5 * float(away @ precision @ away)
 
@@ -551,10 +540,6 @@ class _Normal:
     def information(self) -> Float[Array, "p p"]:
         A, _ = self._reduced(0.0)
         return 0.5 * (A + A.T)
-
-    def informations(self) -> dict[str, np.ndarray]:
-        whole = self.information()
-        return {"information": whole, "data_information": whole - self.prior}
 
     def step(
         self, damping: float, lower: Float[Array, " p"], upper: Float[Array, " p"]

@@ -149,6 +149,8 @@ def solve(
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
     unknowns, notes = _unknowns(scene, asked, matched, calibration, cfg)
     notes += [n for m in matched for n in m.notes]
+    if not isinstance(twin, Twin):
+        notes.append("contacts of the model were made to set in softly for the fit: else what slides hops")
     asked, unknowns = effects(scene, unknowns, segments, asked, strict=bool(cfg.parameters), notes=notes)
     unseen = [s for s in segments if s.recording in cfg.held_out]
     problem = Problem(scene, unknowns, [s for s in segments if s.recording not in cfg.held_out])
