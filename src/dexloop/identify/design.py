@@ -520,7 +520,7 @@ def _filled(segment: Segment, m: Measured, signals: Signals) -> Measured:
     """Gives a pose the values that are simulated: rotations are compared near to where they are, others anywhere."""
     if not m.is_pose:
         return m
-    first = segment.t0 + (segment.timestep_s if m.field in STATE_FIELDS else 0.0)
+    first = segment.t0 + segment.timestep_s * STATE_FIELDS.get(m.field, 0.0)
     i = np.clip(np.rint((m.t - first) / segment.timestep_s).astype(int), 0, segment.steps - 1)
     return replace(m, value=signals[m.field][0][i][:, m.columns])
 

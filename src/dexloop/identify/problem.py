@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import mujoco
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -67,7 +68,8 @@ class Problem:
                 (s.recording, m.stream, c) for s in self.segments for m in s.measured for c in m.channels
             )
         )
-        self.record = tuple(sorted({m.field for s in self.segments for m in s.measured}))
+        fields = {m.field for s in self.segments for m in s.measured}
+        self.record = tuple(sorted(fields | ({"qvel"} if "qfrc_actuator" in fields else set())))
         """Fields of MjData that simulations give."""
         self.layout = [_Layout(s, self.channels) for s in self.segments]
 
@@ -167,9 +169,31 @@ class Problem:
         )
         steps = self.segments[points[0][0]].steps
         signals = dict(world.rollout(control, steps=steps, moving=self._paths(points), record=self.record).signals)
-        if control is not None:
-            signals["ctrl"] = control
+        if "qfrc_actuator" in signals:
+            signals["qfrc_actuator"] = self._in_time(signals["qfrc_actuator"], signals["qvel"], theta)
         return signals
+
+    def _in_time(
+        self, effort: Float[Array, "n t v"], velocity: Float[Array, "n t v"], theta: Float[Array, "n p"]
+    ) -> Float[Array, "n t v"]:
+        """Returns servo efforts at the beginning of steps.
+
+        There the joints are at that moment, but their velocities half a step older: with damping, stiff servos that
+        accelerate would seem to be pushed by several percent less than they are.
+        """
+        model = self.scene.model
+        slope = np.zeros(model.nv)
+        joints = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
+        dofs = model.jnt_dofadr[model.actuator_trnid[joints, 0]]
+        np.add.at(slope, dofs, model.actuator_biasprm[joints, 2] * model.actuator_gear[joints, 0] ** 2)
+        factor = np.ones((1, 1))
+        if "actuator.damping" in self._where:
+            factor = self.value("actuator.damping", theta)
+        elif "actuator.damping" in self.fixed:
+            factor = np.asarray(self.fixed["actuator.damping"], dtype=np.float64).reshape(-1, 1)
+        out = effort.copy()
+        out[:, 1:] += 0.5 * np.diff(velocity, axis=1) * (factor * slope)[:, None]
+        return out
 
     def _paths(
         self, points: Sequence[tuple[int, Float[Array, "n p"], Float[Array, "n l"]]]
@@ -200,8 +224,6 @@ class Problem:
         for m, rows in zip(s.measured, self.layout[segment].rows, strict=True):
             shift = self.value(m.clock, theta)[:, 0] if m.clock in self._where else np.zeros(n)
             sim = _at_times(s, m, signals, m.t[rows], shift)
-            if m.kind == "joint_effort" and "ctrl" in signals:
-                sim = sim + self._ripple(s, m, signals, m.t[rows][None] - shift[:, None], theta)
             value = m.value[rows]
             if m.is_pose:
                 error = -pose_error(np.broadcast_to(value, sim.shape), sim)
@@ -217,36 +239,6 @@ class Problem:
                 error = error.reshape(n, -1, m.block, error.shape[-1]).mean(axis=2)
             pieces.append(error.reshape(n, -1))
         return np.concatenate(pieces, axis=1)
-
-    def _ripple(
-        self, s: Segment, m: Measured, signals: Signals, t: Float[Array, "n m"], theta: Float[Array, "n p"]
-    ) -> Float[Array, "n m c"]:
-        """Returns what a servo's effort differs by at a moment from that of the simulation, whose commands are means.
-
-        A command jumps every few milliseconds while the joint moves on evenly, so a stiff servo's effort is a saw; and
-        a sensor that is read in step with the commands always meets the same tooth of it.
-        """
-        model = self.scene.model
-        x = np.clip((t - s.t0) / s.timestep_s, 0.0, s.steps - 1.000001)
-        i = x.astype(np.intp)
-        f = (x - i)[..., None]
-        n = np.arange(len(t))[:, None]
-        actuators = np.asarray(s.drive.actuators)
-        mean = signals["ctrl"][n, i][..., actuators] * (1.0 - f) + signals["ctrl"][n, i + 1][..., actuators] * f
-        delay = self.value(DELAY, theta) if DELAY in self._where else np.full((len(t), 1), self._delay_s)
-        gain = model.actuator_gainprm[actuators, 0] * model.actuator_gear[actuators, 0]
-        factor = np.ones((len(t), 1))
-        for name in ("actuator.gain",):
-            if name in self._where:
-                factor = self.value(name, theta)
-            elif name in self.fixed:
-                factor = factor * np.asarray(self.fixed[name])
-        jump = (s.sent(t - delay) - mean) * (factor * gain)[:, None]
-        dofs = [int(model.jnt_dofadr[model.actuator_trnid[a, 0]]) for a in actuators]
-        place = [dofs.index(int(c)) if int(c) in dofs else -1 for c in m.columns]
-        out = jump[..., place]
-        out[..., [k < 0 for k in place]] = 0.0
-        return out
 
     def part(self, segments: Sequence[int]) -> Problem:
         """Returns the same problem with some of its segments only."""
@@ -337,7 +329,7 @@ def _at_times(
 ) -> Float[Array, "n m c"]:
     """Returns the simulated stream at the times of the samples, straight between steps."""
     recorded = signals[m.field]
-    first = segment.t0 + (segment.timestep_s if m.field in STATE_FIELDS else 0.0)
+    first = segment.t0 + segment.timestep_s * STATE_FIELDS.get(m.field, 0.0)
     x = (t[None] - shift[:, None] - first) / segment.timestep_s
     x = np.clip(x, 0.0, segment.steps - 1.000001)
     i = x.astype(np.intp)

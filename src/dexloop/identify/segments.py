@@ -21,8 +21,8 @@ LEAD_S, TAIL_S = 0.2, 0.25
 """How much of the time before the object is first touched and after it has come to rest is simulated too [s]."""
 LONGEST_S = 2.4
 """What comes later in a recording adds little: a lift has been held by then [s]."""
-_READ_S = 1e-3
-"""How long reading an effort takes [s]."""
+_INTERPOLATED_S = 6e-3
+"""Between commands that come at least as often as this a drive goes evenly [s]; others it holds."""
 MIN_S = 0.02
 _STILL_S = 0.06
 """How long an object must not have moved at the beginning to be taken as at rest [s]."""
@@ -116,7 +116,8 @@ class Segment:
     def control(self, delay_s: Float[Array, " n"], actuators: int) -> Float[Array, "n t u"] | None:
         """Returns the commands of each step, as they arrive after a delay.
 
-        A command holds from when it was sent. A step takes its mean over one step's length about the step's beginning,
+        A command holds from when it was sent, but drives go evenly from one to the next if they come every few
+        milliseconds. A step takes the mean over that time (or its own, if that is longer) about the step's beginning,
         where the joints' positions are taken too: so the motion changes smoothly with the delay, and a servo follows
         as closely as it does in continuous time, however coarse the steps are.
         """
@@ -124,26 +125,20 @@ class Segment:
             return None
         t, u = self.drive.t, self.drive.command
         area = np.concatenate([np.zeros((1, u.shape[1])), np.cumsum(u[:-1] * np.diff(t)[:, None], axis=0)])
-        edges = self.t0 + self.timestep_s * (np.arange(self.steps + 1) - 0.5)
+        period = float(np.median(np.diff(t))) if len(t) > 1 else 0.0
+        width = max(self.timestep_s, period if period <= _INTERPOLATED_S else 0.0)
+        middle = self.t0 + self.timestep_s * np.arange(self.steps)
+        edges = np.stack([middle - 0.5 * width, middle + 0.5 * width])
         out = np.zeros((len(delay_s), self.steps, actuators))
         unique, which = np.unique(delay_s, return_inverse=True)
         for k, delay in enumerate(unique):
             when = edges - delay
             i = np.clip(np.searchsorted(t, when, side="right") - 1, 0, len(t) - 1)
-            integral = area[i] + u[i] * (when - t[i])[:, None]  # before the first command: as if it had been held
-            mean = np.diff(integral, axis=0) / self.timestep_s
+            integral = area[i] + u[i] * (when - t[i])[..., None]  # before the first command: as if it had been held
+            mean = (integral[1] - integral[0]) / width
             rows = np.flatnonzero(which == k)
             out[rows[:, None], :, np.asarray(self.drive.actuators)[None]] = mean.T[None]
         return out
-
-    def sent(self, t: Float[Array, "n m"]) -> Float[Array, "n m a"]:
-        """Returns the commands that held at moments on the drive's clock, one column an actuator of the drive."""
-        # A sensor takes a millisecond or so: the mean over that, or a sample on the very edge would belong to either.
-        edges = t[..., None] + np.array([-0.5, 0.5]) * _READ_S
-        k = np.clip(np.searchsorted(self.drive.t, edges, side="right") - 1, 0, len(self.drive.t) - 1)
-        old, new = self.drive.command[k[..., 0]], self.drive.command[k[..., 1]]
-        share = np.clip((edges[..., 1] - self.drive.t[k[..., 1]]) / _READ_S, 0.0, 1.0)
-        return np.where((k[..., 0] == k[..., 1])[..., None], new, old + share[..., None] * (new - old))
 
 
 def cut(

@@ -294,7 +294,7 @@ def _unknowns(
         if m.clock and m.clock not in unknowns:
             same = m.clock == f"clock.{m.stream}"
             clock = clock_unknown(m.clock.removeprefix("clock."), same=same)
-            unknowns[m.clock] = replace(clock, sd=np.array([LATENCY_SD_S])) if m.kind == "joint_effort" else clock
+            unknowns[m.clock] = replace(clock, sd=np.array([LATENCY_SD_S])) if m.kind in ("joint_effort", "touch") else clock
         name = f"gain.{m.stream}"
         if m.stream in cfg.gains and name not in unknowns:
             unknowns[name] = gain_unknown(m.stream, EFFORT_SD)

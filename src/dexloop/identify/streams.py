@@ -17,8 +17,9 @@ from dexloop.sim.signals import signal
 
 Array = np.ndarray
 
-STATE_FIELDS = ("qpos", "qvel")
-"""Fields of MjData that a step leaves behind; others are those that led to it, one step older."""
+STATE_FIELDS = {"qpos": 1.0, "qvel": 0.5}
+"""Fields of MjData that a step leaves behind, and to which part of the step they belong; others are those that led to
+it, and belong to its beginning. Positions go on with the new velocity, which is thus that of the step's middle."""
 POSE_AXES = ("x", "y", "z", "rx", "ry", "rz")
 
 
@@ -191,7 +192,7 @@ def _clock(s: Stream, drive: Drive) -> str:
         return ""  # nothing to be late against
     if s.info.clock != drive.clock:
         return f"clock.{s.info.clock}"
-    return f"clock.{s.info.name}" if s.info.kind in ("pose", "wrench", "joint_effort") else ""
+    return f"clock.{s.info.name}" if s.info.kind in ("pose", "wrench", "joint_effort", "touch") else ""
 
 
 def _joint(model: mujoco.MjModel, recording: Recording, channel: str) -> int:

@@ -28,6 +28,11 @@ MIN_GRIP_1_S, MAX_GRIP_1_S = 10.0, 400.0
 """How fast the table's friction may act [1/s]."""
 FRICTION_EVERY = 2
 """Steps between two updates of the speed-dependent friction."""
+RAMP_S = 0.004
+"""Within this time a drive goes evenly to a new target, as drives that interpolate do: one that jumped would shake
+the hand at every command [s]."""
+RAMP_LATE_S = 0.5 * (RAMP_S - STEP_S)
+"""By how much that is late on average: part of the delay [s]."""
 BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.8, 0.0, 0.0)
 """Where a free wrist's origin and an arm's base stand [m]: at home the hand is clear of the object."""
 
@@ -83,7 +88,7 @@ class Bench:
         write_model(scene, {
             "actuator.gain": truth.actuator_gain,
             "actuator.damping": truth.actuator_damping,
-            "actuator.delay": truth.delay_s,
+            "actuator.delay": max(truth.delay_s - RAMP_LATE_S, 0.0),
             "joint.friction": truth.joint_friction,
             "joint.armature": truth.joint_armature,
         })  # fmt: skip
@@ -91,6 +96,8 @@ class Bench:
         self._find(scene, thing.name)
         self._renderer: Renderer | None = None
         self._unseen = 0.0
+        self._felt: list[tuple[np.ndarray, np.ndarray]] = []
+        self._target, self._ramp = np.asarray(self.embodiment.home, dtype=np.float64), 0
         self._settle()
 
     def _find(self, scene: Scene, thing: str) -> None:
@@ -133,6 +140,7 @@ class Bench:
         before = self.time
         self.advance(duration_s)
         self._unseen += self.time - before
+        self._felt.clear()
 
     @property
     def time(self) -> float:
@@ -149,13 +157,19 @@ class Bench:
 
     def command(self, target: Float[np.ndarray, " n"]) -> None:
         """Hands position targets to the servos."""
-        self.data.ctrl[self._actuators] = target
+        self._target, self._ramp = np.asarray(target, dtype=np.float64), round(RAMP_S / STEP_S)
 
     def advance(self, duration_s: float) -> None:
         """Lets time pass, in whole steps."""
-        for _ in range(max(round(duration_s / (STEP_S * FRICTION_EVERY)), 0)):
-            self._update_friction()
-            mujoco.mj_step(self.model, self.data, FRICTION_EVERY)
+        data = self.data
+        for k in range(FRICTION_EVERY * max(round(duration_s / (STEP_S * FRICTION_EVERY)), 0)):
+            if self._ramp:
+                data.ctrl[self._actuators] += (self._target - data.ctrl[self._actuators]) / self._ramp
+                self._ramp -= 1
+            if k % FRICTION_EVERY == 0:
+                self._update_friction()
+            mujoco.mj_step(self.model, data)
+            self._felt.append((data.qfrc_actuator[self._dofs], data.sensordata[self._touch]))
 
     def _update_friction(self) -> None:
         # Stribeck: friction is higher at rest, and falls to its sliding value within a few centimetres a second.
@@ -168,12 +182,19 @@ class Bench:
         self.model.pair_solreffriction[self._on_table, 1] = -grip
 
     def sense(self) -> dict[str, Float[np.ndarray, " c"]]:
-        """Reads the robot's sensors, with their noise and scale."""
+        """Reads the robot's sensors, with their noise and scale.
+
+        Efforts and touch are means since they were last read, as of any sensor whose signal is filtered before it is
+        sampled.
+        """
         t, rng, robot = self._truth, self._rng, self.embodiment
         n = len(robot.joints)
         limits = robot.effort_limits
-        effort = self.data.qfrc_actuator[self._dofs] * t.effort_scale + rng.normal(0, 1, n) * t.effort_noise * limits
-        touch = self.data.sensordata[self._touch] + rng.normal(0, t.touch_noise_n, len(self._touch))
+        felt = self._felt or [(self.data.qfrc_actuator[self._dofs], self.data.sensordata[self._touch])]
+        force, pressed = (np.mean(values, axis=0) for values in zip(*felt, strict=True))
+        self._felt.clear()
+        effort = force * t.effort_scale + rng.normal(0, 1, n) * t.effort_noise * limits
+        touch = pressed + rng.normal(0, t.touch_noise_n, len(self._touch))
         return {
             "joint_position": self.data.qpos[self._qpos] + rng.normal(0, t.encoder_noise, n),
             "joint_velocity": self.data.qvel[self._dofs] + rng.normal(0, 20 * t.encoder_noise, n),

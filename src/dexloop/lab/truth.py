@@ -99,7 +99,7 @@ def draw(thing: LabObject, seed: int) -> Truth:
         actuator_damping=float(rng.uniform(0.8, 1.2)),
         joint_friction=float(rng.uniform(0.5, 2.0)),
         joint_armature=float(rng.uniform(0.8, 1.25)),
-        delay_s=float(rng.uniform(0.0, 0.04)),
+        delay_s=float(rng.uniform(0.002, 0.04)),
         effort_scale=float(rng.uniform(0.97, 1.03)),
         clock_offset_s=float(rng.uniform(-0.05, 0.05)),
         encoder_noise=float(rng.uniform(1e-4, 3e-4)),
