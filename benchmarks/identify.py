@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +24,9 @@ from dexloop.lab import Lab, LabCfg
 from dexloop.lab.known_twin import known_twin
 from dexloop.lab.objects import OBJECTS
 
-SEEDS = range(100, 105)
+SEEDS = range(300, 305)
 """Of 5 labs for each of the 8 objects."""
-VIDEO_SEEDS = (100, 101)
+VIDEO_SEEDS = (300, 301)
 MOTIONS: tuple[Plan, ...] = (
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),
@@ -35,7 +39,7 @@ SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distanc
 
 def run() -> list[Metric]:
     metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _slow_push()
-    return metrics + _clock() + _speed()
+    return metrics + _clock() + _seconds() + _speed()
 
 
 def trial(name: str, seed: int, plans: Sequence[Plan], cfg: IdentifyCfg, *, video: bool = False) -> tuple[Fit, Lab]:
@@ -56,45 +60,66 @@ def _from_video(seeds: Sequence[int]) -> list[Metric]:
     return _score("video", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True)
 
 
+@dataclass(frozen=True)
+class Found:
+    """What was found in one lab, against its truth."""
+
+    mass: float
+    """Relative error."""
+    friction: float
+    mass_inside: bool
+    """Whether the 95 % interval holds the truth."""
+    friction_inside: bool
+
+
+MISSED = Found(1.0, 1.0, False, False)
+"""A motion that the robot cannot do in a lab counts as a miss."""
+
+
 def _score(
     what: str, cases: Sequence[tuple[str, int]], cfg: IdentifyCfg, limits: tuple[float, float], *, video: bool = False
 ) -> list[Metric]:
-    mass, friction, inside_mass, inside_friction, seconds = [], [], [], [], []
-    for name, seed in cases:
-        try:
-            fit, lab = trial(name, seed, MOTIONS, cfg, video=video)
-        except DexloopError as error:  # a motion that the robot cannot do here counts as a miss
-            print(f"{what} {name} {seed}: {error}", file=sys.stderr)
-            mass.append(1.0)
-            friction.append(1.0)
-            inside_mass.append(False)
-            inside_friction.append(False)
-            continue
-        found, truth = summary(fit)["parameters"], lab.truth()
-        m, f = found["object.mass"], found["table.friction"]
-        mass.append(abs(m["mean"] / truth.mass_kg - 1.0))
-        friction.append(abs(f["mean"] / truth.table_friction - 1.0))
-        inside_mass.append(m["interval"][0] <= truth.mass_kg <= m["interval"][1])
-        inside_friction.append(f["interval"][0] <= truth.table_friction <= f["interval"][1])
-        seconds.append(sum(fit.seconds.values()))
-        print(
-            f"{what} {name} {seed}: mass {m['mean']:.4f} of {truth.mass_kg:.4f} kg"
-            f" ({100 * (m['mean'] / truth.mass_kg - 1):+.1f} %,"
-            f" sd {100 * m['sd'] / m['mean']:.1f} %), friction {f['mean']:.3f} of {truth.table_friction:.3f}"
-            f" ({100 * (f['mean'] / truth.table_friction - 1):+.1f} %, sd {100 * f['sd'] / f['mean']:.1f} %),"
-            f" fair {fit.checks['sampling']['gaussian_is_fair']}, {fit.status.code}, {seconds[-1]:.0f} s",
-            file=sys.stderr,
-            flush=True,
-        )  # fmt: skip
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), initializer=_one_core) as pool:
+        work = [pool.submit(_find, what, name, seed, cfg, video) for name, seed in cases]
+        found = [w.result() for w in work]
+    mass, friction = ([abs(getattr(f, key)) for f in found] for key in ("mass", "friction"))
+    inside = {key: float(np.mean([getattr(f, f"{key}_inside") for f in found])) for key in ("mass", "friction")}
     note = f"{len(cases)} labs"
     return [
         Metric(f"{what}: median error of mass", float(np.median(mass)), "1", "lower", 0.5, limits[0], note),
         Metric(f"{what}: 90th percentile", float(np.percentile(mass, 90)), "1", "lower", 0.5, limits[1], note),
         Metric(f"{what}: median error of friction", float(np.median(friction)), "1", "lower", 0.5, 0.08, note),
-        Metric(f"{what}: intervals that hold the mass", float(np.mean(inside_mass)), "1", "higher", 0.1, 0.85, note),
-        Metric(f"{what}: that hold the friction", float(np.mean(inside_friction)), "1", "higher", 0.1, 0.85, note),
-        Metric(f"{what}: seconds a fit", float(np.median(seconds)), "s", "lower", 1.0, note="three motions, 2 cores"),
+        Metric(f"{what}: intervals that hold the mass", inside["mass"], "1", "higher", 0.1, 0.85, note),
+        Metric(f"{what}: that hold the friction", inside["friction"], "1", "higher", 0.1, 0.85, note),
     ]
+
+
+def _one_core() -> None:
+    """Gives each worker a core of its own, where the system can."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+
+
+def _find(what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool) -> Found:
+    try:
+        fit, lab = trial(name, seed, MOTIONS, cfg, video=video)
+    except DexloopError as error:
+        print(f"{what} {name} {seed}: {error}", file=sys.stderr, flush=True)
+        return MISSED
+    parameters, truth = summary(fit)["parameters"], lab.truth()
+    errors, inside, words = [], [], []
+    for key, true in (("object.mass", truth.mass_kg), ("table.friction", truth.table_friction)):
+        p = parameters[key]
+        errors.append(p["mean"] / true - 1.0)
+        inside.append(bool(p["interval"][0] <= true <= p["interval"][1]))
+        words.append(
+            f"{key} {p['mean']:.4f} of {true:.4f} ({100 * errors[-1]:+.1f} %, sd {100 * p['sd'] / p['mean']:.1f} %"
+            f"{'' if inside[-1] else ', OUTSIDE'})"
+        )
+    seconds = sum(fit.seconds.values())
+    print(f"{what} {name} {seed}: {', '.join(words)}, {fit.status.code}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    return Found(errors[0], errors[1], inside[0], inside[1])
 
 
 def _slow_push() -> list[Metric]:
@@ -124,6 +149,13 @@ def _clock() -> list[Metric]:
         found = summary(fit)["clocks"]["camera"]["offset_s"]
         errors.append(abs(found - lab.truth().clock_offset_s))
     return [Metric("clock: largest error of the offset", float(max(errors)), "s", "lower", 0.5, 0.003)]
+
+
+def _seconds() -> list[Metric]:
+    """The whole of a fit, calibration of the robot included, with all cores."""
+    fit, _ = trial("meat_can", 100, MOTIONS, IdentifyCfg())
+    parts = ", ".join(f"{name} {s:.0f}" for name, s in fit.seconds.items())
+    return [Metric("three motions: seconds a fit", sum(fit.seconds.values()), "s", "lower", 1.0, note=parts)]
 
 
 def _speed() -> list[Metric]:

@@ -254,6 +254,36 @@ def test_a_sliding_object_stays_on_the_table(name):
     assert np.std(bearing) < 0.2
 
 
+def test_force_sensors_read_what_acts_on_average():
+    """However commands and steps fall: a wrist that speeds up evenly needs the force that its inertia says."""
+    lab = Lab(LabCfg(object="cube", seed=3, **QUIET))
+    rig = lab.rig()
+    bench, truth = rig._bench, lab.truth()
+    rig.connect()
+    home = np.array(rig.features.command.home)
+    x = rig.features.command.joints.index("wrist_x")
+    acceleration, t = 1.5, 0.0
+    read, acted = [], []
+    for _ in range(75):
+        t += 0.004
+        home[x] += acceleration * t * 0.004
+        rig.send(home)
+        before = bench.data.qvel[bench._dofs[x]]
+        rig.sleep(0.004)
+        read.append(rig.observe().samples["joint_effort"].value[-1, x] / truth.effort_scale)
+        acted.append((bench.data.qvel[bench._dofs[x]] - before) / 0.004)
+    late = slice(50, None)  # the servo has caught up by then
+    speed = acceleration * (0.004 * np.arange(75))[late].mean()
+    mujoco = pytest.importorskip("mujoco")
+    inertia = np.zeros((bench.model.nv, bench.model.nv))
+    mujoco.mj_fullM(bench.model, bench.data, inertia)
+    dof = bench._dofs[x]
+    friction = bench.model.dof_frictionloss[dof] + bench.model.dof_damping[dof] * speed
+    expected = inertia[dof, dof] * np.mean(acted[late]) + friction
+    noise = truth.effort_noise * 150.0 / np.sqrt(25)
+    assert np.mean(read[late]) == pytest.approx(expected, rel=0.05, abs=3 * noise)
+
+
 def test_each_object_has_its_own_secrets():
     a, b = (draw(make(name), 3) for name in ("cube", "meat_can"))
     assert a.table_friction != b.table_friction

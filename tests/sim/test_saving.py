@@ -32,6 +32,14 @@ def test_a_saved_scene_is_the_one_it_was_saved_from(saved):
         np.testing.assert_allclose(falling[0], falling[1], atol=1e-6)
 
 
+def test_a_saved_mesh_keeps_its_flat_faces(saved):
+    """MuJoCo joins triangles that lie in one plane, to the last digit: an object shall not stand on half its bottom."""
+    scene, file = saved
+    again = Scene.open(file, max_delay_s=0.0).model
+    np.testing.assert_array_equal(again.mesh_polynum, scene.model.mesh_polynum)
+    np.testing.assert_array_equal(again.mesh_vert, scene.model.mesh_vert)
+
+
 def test_the_file_can_be_moved_with_its_folder(saved, tmp_path):
     _, file = saved
     moved = file.parent.rename(tmp_path / "elsewhere")

@@ -54,9 +54,44 @@ def is_free_motion(recording: Recording) -> bool:
 
 
 def calibrate(
-    scene: Scene, recordings: Sequence[Recording], *, samples: int = 32, tell: Callable[[float], None] | None = None
+    scene: Scene,
+    recordings: Sequence[Recording],
+    *,
+    finer: Scene | None = None,
+    samples: int = 32,
+    tell: Callable[[float], None] | None = None,
 ) -> Calibration:
-    """Finds what is unknown of a robot from recordings in which it touches nothing."""
+    """Finds what is unknown of a robot from recordings in which it touches nothing.
+
+    Args:
+        scene: The model.
+        recordings: Of the robot alone.
+        finer: The same with smaller steps, to end with: dry friction in joints sets in late by about half a step, which
+            looks like delay and damping.
+        samples: Values tried over the whole prior where there is no delay to look for.
+        tell: Told how far it is.
+    """
+    solver = Solver(_problem(scene, recordings))
+    if DELAY in {u.name for u in solver.problem.unknowns}:
+        best = _over_delays(solver, tell or (lambda _: None))
+    else:
+        best = solver.search(samples, 2, tell=tell)
+    if finer is not None:
+        solver = Solver(_problem(finer, recordings))
+        best = solver.start(best.theta)
+    problem = solver.problem
+    estimate = solver.finish(solver.descend(best))
+    covariance = estimate.covariance
+    sd = np.sqrt(np.diag(covariance))
+    told = tuple(
+        replace(u, mean=estimate.theta[problem.where(u.name)], sd=sd[problem.where(u.name)]) for u in problem.unknowns
+    )
+    if tell is not None:
+        tell(1.0)
+    return Calibration(told, estimate.theta, covariance, problem, estimate)
+
+
+def _problem(scene: Scene, recordings: Sequence[Recording]) -> Problem:
     matched = [_robot_only(match(scene, r)) for r in recordings]
     unknowns = [model_unknown(scene, name) for name in robot_names(scene)]
     streams = {m.stream for x in matched for m in x.measured if m.kind == "joint_effort"}
@@ -65,21 +100,8 @@ def calibrate(
     # Nothing touches anything, so contacts need not be computed: twice as fast.
     model = copy.copy(scene.model)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
-    free = Scene(scene.spec, model, scene.roles)
     segments = [s for x in matched for s in cut(scene, x, window_s=1.0)]
-    problem = Problem(free, unknowns, segments)
-    solver = Solver(problem)
-    if DELAY in {u.name for u in unknowns}:
-        best = _over_delays(solver, tell or (lambda _: None))
-    else:
-        best = solver.search(samples, 2, tell=tell)
-    estimate = solver.finish(solver.descend(best))
-    covariance = estimate.covariance
-    sd = np.sqrt(np.diag(covariance))
-    told = tuple(replace(u, mean=estimate.theta[problem.where(u.name)], sd=sd[problem.where(u.name)]) for u in unknowns)
-    if tell is not None:
-        tell(1.0)
-    return Calibration(told, estimate.theta, covariance, problem, estimate)
+    return Problem(Scene(scene.spec, model, scene.roles), unknowns, segments)
 
 
 def _latency(stream: str) -> Unknown:

@@ -31,7 +31,7 @@ class IdentifyCfg:
     """Length of the pieces into which a recording that begins in motion is cut [s]."""
     timestep_s: float = 0.002
     """Of the simulation; a model given by the user keeps its own [s]."""
-    samples: int = 48
+    samples: int = 96
     """Values tried over the whole prior before going down."""
     descents: int = 1
     """From how many of the best of them."""

@@ -34,6 +34,8 @@ _CLUSTER_S = 0.1
 """How long errors of a model last [s]."""
 _ROUNDS, _ELITE = 3, 6
 """Of the search: how often values are drawn, and how many of the best say where to draw next."""
+_WANDER = 3.0
+"""How far about a minimum the first draws go, in standard deviations."""
 _LATE = 0.02
 """Steps of the grid on which a clock's offset is first looked for [s]."""
 
@@ -83,6 +85,9 @@ class Solver:
         self.prior_mean, self.prior_precision = prior or (problem.prior_mean, np.diag(problem.prior_sd**-2))
         self.held = np.zeros(problem.size, dtype=bool) if held is None else held
         self.lower, self.upper = problem.bounds
+        self.pooled = False
+        """Whether all channels of a kind have one noise level, in units of the least that each can have. Else each has
+        its own: right in the end, but on the way it lets a fit ignore what it cannot explain."""
 
     # Starting.
 
@@ -212,17 +217,57 @@ class Solver:
                     return replace(best, converged=expected < _SETTLED * len(best.theta))
         return best
 
+    def wander(
+        self, estimate: Estimate, *, samples: int = 24, rounds: int = 4, tell: Callable[[float], None] | None = None
+    ) -> Estimate:
+        """Looks about where the data leave most room, and returns the best that was found.
+
+        Contacts make the cost rough, and slopes lead to the nearest dent of it. So values are drawn along the long
+        axes of what the data allow, wider at first, and the best of them say where to draw next.
+        """
+        free = np.flatnonzero(~self.held)
+        covariance = np.linalg.inv(estimate.information)[np.ix_(free, free)]
+        width, best = _WANDER, [(self.score(estimate), estimate.theta)]
+        centre = estimate.theta[free]
+        rng = np.random.default_rng(0)
+        for k in range(rounds):
+            draws = rng.standard_normal((samples, len(free))) @ np.linalg.cholesky(covariance).T
+            thetas = np.tile(estimate.theta, (samples, 1))
+            thetas[:, free] = centre + width * draws
+            thetas = np.clip(thetas, self.lower, self.upper)
+            scores = self._score(self._simulate(thetas, estimate.local), thetas)
+            best = sorted([*best, *zip(scores, thetas, strict=True)], key=lambda b: b[0])[:_ELITE]
+            elite = np.array([theta[free] for _, theta in best])
+            centre, width = elite.mean(axis=0), 0.6 * width
+            away = (elite - centre) / width
+            covariance = 0.5 * covariance + 0.5 * away.T @ away / len(elite)
+            if tell is not None:
+                tell((k + 1) / rounds)
+        return replace(estimate, theta=best[0][1])
+
     def reweigh(self, estimate: Estimate, errors: Sequence[Float[Array, " r"]]) -> Estimate:
         """Estimates each channel's noise level from the errors that are left."""
         floor = self.problem.noise_floor()
         noise = estimate.noise.copy()
+        ratio, count = np.zeros(len(floor)), np.zeros(len(floor))
         for k, parts in enumerate(self._by_channel(errors)):
-            if not parts:
-                continue
-            everything = np.abs(np.concatenate(parts))
-            level = max(_scale(everything), floor[k])
-            noise[k] = level
+            if parts:
+                everything = np.abs(np.concatenate(parts))
+                ratio[k], count[k] = max(_scale(everything) / floor[k], 1.0), len(everything)
+        if self.pooled:
+            ratio = self._pool(ratio[None] ** 2, count)[0] ** 0.5
+        noise[count > 0] = (ratio * floor)[count > 0]
         return replace(estimate, noise=noise, cost=np.inf)
+
+    def _pool(self, square: Float[Array, "n c"], count: Float[Array, " c"]) -> Float[Array, "n c"]:
+        """Returns the mean square of all channels of one kind, for each of them."""
+        kinds = np.array([c.stream for c in self.problem.channels])
+        out = square.copy()
+        for kind in np.unique(kinds):
+            own = (kinds == kind) & (count > 0)
+            if own.any():
+                out[:, own] = (square[:, own] @ count[own] / count[own].sum())[:, None]
+        return out
 
     # Looking.
 
@@ -387,10 +432,13 @@ class Solver:
             count += member.sum(axis=0)
         used = count > 0
         floor = p.noise_floor()[used]
-        level = np.hypot(1.25 * total[:, used] / count[used], floor)
+        level = np.ones((len(thetas), channels))
+        level[:, used] = np.hypot(1.25 * total[:, used] / count[used], floor) / floor
+        if self.pooled:
+            level = np.sqrt(self._pool(level**2, count))
         away = thetas - self.prior_mean
         prior = 0.5 * np.einsum("ni,ij,nj->n", away, self.prior_precision, away)
-        return (count[used] / _CORRELATION * np.log(level / floor)).sum(axis=1) + prior
+        return (count / _CORRELATION * np.log(level)).sum(axis=1) + prior
 
     def _cost(self, signals: Sequence[Signals], thetas: Float[Array, "n p"], estimate: Estimate) -> Float[Array, " n"]:
         away = thetas - self.prior_mean

@@ -49,7 +49,9 @@ from dexloop.sim.scene import Scene, SceneCfg, compose
 Array = np.ndarray
 Progress = Callable[[str, float], None]
 
-_SEARCHED = 2
+_LOOKS, _NO_BETTER = 4, 2.0
+"""How often it looks about for something better at most, and what gain of log likelihood is none."""
+_SEARCHED = 3
 """Recordings that the search looks at."""
 _TOUCHED_N, _STILL = 0.3, 1e-3
 """What a fingertip feels when it touches [N], and what a joint that stays in its place moves by [rad or m]."""
@@ -135,7 +137,9 @@ def solve(
     calibration = None
     if alone and scene.model.nu:
         tell("calibrating the robot", 0.0)
-        calibration = calibrate(scene, alone, tell=lambda done: tell("calibrating the robot", done))
+        small = replace(cfg, timestep_s=0.25 * cfg.timestep_s)
+        finer = open_scene(twin, chosen, small) if isinstance(twin, Twin) and guided is None else None
+        calibration = calibrate(scene, alone, finer=finer, tell=lambda done: tell("calibrating the robot", done))
     clock.lap("calibration")
     if not moved:
         raise InputError("no recording shows the object being moved: record a push, a lift or a toss")
@@ -164,7 +168,7 @@ def solve(
     before = judge(*_of(problem, asked, solver.assess(start)))
     problem.refresh(estimate.theta)
     tell("fitting", 0.0)
-    estimate = solver.descend(estimate, tell=lambda done: tell("fitting", done))
+    estimate = _fitted(solver, estimate, lambda done: tell("fitting", done))
     estimate = solver.finish(estimate)
     tell("fitting", 1.0)
     clock.lap("fit")
@@ -201,8 +205,26 @@ def _searched(solver: Solver, cfg: IdentifyCfg, tell: Callable[[float], None]) -
     short = sorted(length, key=lambda name: length[name])[:_SEARCHED]
     some = [k for k, s in enumerate(problem.segments) if s.recording in short]
     quick = Solver(problem.part(some), prior=(solver.prior_mean, solver.prior_precision), held=solver.held)
+    quick.pooled = True
     near = quick.search(cfg.samples, cfg.descents, tell=tell)
     return solver.start(near.theta)
+
+
+def _fitted(solver: Solver, estimate: Estimate, tell: Callable[[float], None]) -> Estimate:
+    """Goes down, looks about, and goes down again from there as long as that leads to something better."""
+    solver.pooled = True
+    best = solver.descend(estimate)
+    score = solver.score(best)
+    for k in range(_LOOKS):
+        tell((k + 1) / (_LOOKS + 1))
+        other = solver.descend(solver.wander(best))
+        found = solver.score(other)
+        gain, score = score - found, min(score, found)
+        best = other if gain > 0 else best
+        if gain < _NO_BETTER:
+            break
+    solver.pooled = False
+    return solver.descend(best)
 
 
 def open_scene(twin: Twin | str | Path, recordings: Sequence[Recording], cfg: IdentifyCfg) -> Scene:
@@ -294,7 +316,8 @@ def _unknowns(
         if m.clock and m.clock not in unknowns:
             same = m.clock == f"clock.{m.stream}"
             clock = clock_unknown(m.clock.removeprefix("clock."), same=same)
-            unknowns[m.clock] = replace(clock, sd=np.array([LATENCY_SD_S])) if m.kind in ("joint_effort", "touch") else clock
+            late = m.kind in ("joint_effort", "touch")
+            unknowns[m.clock] = replace(clock, sd=np.array([LATENCY_SD_S])) if late else clock
         name = f"gain.{m.stream}"
         if m.stream in cfg.gains and name not in unknowns:
             unknowns[name] = gain_unknown(m.stream, EFFORT_SD)
