@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dexloop.identify.posterior import Posterior, marginal
+from dexloop.identify.posterior import Posterior
 from dexloop.identify.unknowns import clock_unknown, model_unknown
 from dexloop.sim.scene import Scene
 from tests.identify.benches import Push, model_file
@@ -47,10 +47,3 @@ def test_draws_stay_within_the_bounds(posterior):
     assert values[:, 0].min() >= 1e-4
     assert values[:, 1].max() <= 3.0
     assert np.abs(values[:, 2]).max() <= 0.3
-
-
-def test_a_marginal_leaves_the_others_out(posterior):
-    some = marginal(posterior, ["table.friction", "clock.camera"])
-    assert some.labels == ("table.friction", "clock.camera")
-    np.testing.assert_array_equal(some.mean, MEAN[1:])
-    np.testing.assert_array_equal(some.covariance, COVARIANCE[1:, 1:])

@@ -14,7 +14,7 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError, TrialError, UnknownName
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.problem import Problem, Signals
-from dexloop.identify.segments import Segment, Start, _settle
+from dexloop.identify.segments import Segment, Start, settle
 from dexloop.identify.solver import MODEL_SD, Estimate
 from dexloop.identify.streams import STATE_FIELDS, Drive, Matched, Measured
 from dexloop.sim.freezing import freeze
@@ -401,7 +401,7 @@ def _segment(scene: Scene, candidate: Candidate, sensors: Sequence[Sensor]) -> S
     joint = int(model.body_jntadr[body])
     start = Start(model.body(body).name, int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), moving=False)
     qpos[start.pose : start.pose + 7] = se3.to_pose(candidate.T_world_object)
-    _settle(scene, qpos, [start], drive, begin)
+    settle(scene, qpos, [start], drive, begin)
     steps = round((end - begin) / dt)
     measured = tuple(_empty(model, s, begin, begin + steps * dt) for s in sensors)
     return Segment(candidate.name, begin, steps, dt, drive, measured, qpos, qvel, (start,), name=candidate.name)

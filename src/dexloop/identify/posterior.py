@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,15 +58,3 @@ class Posterior:
         drawn = np.percentile(values, [2.5, 97.5], axis=0)
         interval = np.where(plain, np.sort(ends, axis=0), drawn)
         return middle, values.std(axis=0), interval
-
-
-def marginal(posterior: Posterior, names: Sequence[str]) -> Posterior:
-    """Returns the posterior of some unknowns, whatever the others are."""
-    keep, at, kept = [], 0, []
-    for u in posterior.unknowns:
-        if u.name in names:
-            keep += range(at, at + u.size)
-            kept.append(u)
-        at += u.size
-    draws = None if posterior.draws is None else posterior.draws[:, keep]
-    return Posterior(tuple(kept), posterior.mean[keep], posterior.covariance[np.ix_(keep, keep)], draws)

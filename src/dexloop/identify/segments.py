@@ -196,7 +196,7 @@ def _cut(scene: Scene, matched: Matched, window_s: float, clock_s: float) -> lis
         start = _start(scene, m, moving=False)
         qpos[start.pose : start.pose + 7] = _mean_pose(m.value[: _still(m)])
         starts.append(start)
-    _settle(scene, qpos, starts, drive, begin)
+    settle(scene, qpos, starts, drive, begin)
     steps = max(round((end - begin) / dt), 1)
     name = matched.recording.name
     return [Segment(name, begin, steps, dt, drive, matched.measured, qpos, qvel, tuple(starts), name=name)]
@@ -313,7 +313,7 @@ def _mean_pose(poses: Float[Array, "m 7"]) -> Float[Array, " 7"]:
     return middle / np.concatenate([np.ones(3), np.full(4, np.linalg.norm(middle[3:]))])
 
 
-def _settle(scene: Scene, qpos: Float[Array, " q"], starts: Sequence[Start], drive: Drive, t: float) -> None:
+def settle(scene: Scene, qpos: Float[Array, " q"], starts: Sequence[Start], drive: Drive, t: float) -> None:
     """Lets objects sink into their contacts: height and tilt are the model's, place and turn the recording's."""
     if not starts:
         return

@@ -34,8 +34,8 @@ _CLUSTER_S = 0.1
 """How long errors of a model last [s]."""
 _ROUNDS, _ELITE = 3, 6
 """Of the search: how often values are drawn, and how many of the best say where to draw next."""
-_WANDER = 3.0
-"""How far about a minimum the first draws go, in standard deviations."""
+_FAR = (-8.0, -4.0, -2.0, -1.0, 1.0, 2.0, 4.0, 8.0)
+"""How far from a minimum it looks for a better one, in standard deviations."""
 _LATE = 0.02
 """Steps of the grid on which a clock's offset is first looked for [s]."""
 
@@ -100,7 +100,9 @@ class Solver:
         local = tuple(np.zeros(len(s.local_sd)) for s in p.segments)
         return Estimate(start, local, noise, np.full(len(noise), _CORRELATION))
 
-    def search(self, samples: int, descents: int, *, tell: Callable[[float], None] | None = None) -> Estimate:
+    def search(
+        self, samples: int, descents: int, *, seed: int = 0, tell: Callable[[float], None] | None = None
+    ) -> Estimate:
         """Looks over the whole prior, closes in on where it is best, and goes down a little from there.
 
         Values are drawn over the prior, all simulated together; the best of them say where to draw the next ones
@@ -111,7 +113,7 @@ class Solver:
         whole = self.held
         self.held = whole | ~self.problem.leading
         try:
-            elite = self._close_in(samples)
+            elite = self._close_in(samples, seed)
             found: list[tuple[float, Estimate]] = []
             for k, candidate in enumerate(elite[:descents]):
                 estimate = self.descend(candidate, iterations=4)
@@ -122,13 +124,13 @@ class Solver:
             self.held = whole
         return min(found, key=lambda f: f[0])[1]
 
-    def _close_in(self, samples: int) -> list[Estimate]:
+    def _close_in(self, samples: int, seed: int) -> list[Estimate]:
         p, estimate = self.problem, self.start()
         free = np.flatnonzero(p.simulated & ~self.held)
         spread = np.sqrt(np.diag(np.linalg.inv(self.prior_precision)))[free]
-        draw = 2.0 * qmc.Sobol(max(len(free), 1), rng=0).random(2 ** int(np.ceil(np.log2(max(samples, 2))))) - 1.0
+        draw = 2.0 * qmc.Sobol(max(len(free), 1), rng=seed).random(2 ** int(np.ceil(np.log2(max(samples, 2))))) - 1.0
         points = self.prior_mean[free] + 2.0 * spread * draw[:samples, : len(free)]
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(seed)
         best: list[tuple[float, np.ndarray]] = []
         for _ in range(_ROUNDS if len(free) else 1):
             thetas = np.tile(estimate.theta, (len(points), 1))
@@ -217,33 +219,22 @@ class Solver:
                     return replace(best, converged=expected < _SETTLED * len(best.theta))
         return best
 
-    def wander(
-        self, estimate: Estimate, *, samples: int = 24, rounds: int = 4, tell: Callable[[float], None] | None = None
-    ) -> Estimate:
-        """Looks about where the data leave most room, and returns the best that was found.
+    def look_about(self, estimate: Estimate) -> Estimate:
+        """Looks along the ways that the data leave open, and returns the best that was found.
 
-        Contacts make the cost rough, and slopes lead to the nearest dent of it. So values are drawn along the long
-        axes of what the data allow, wider at first, and the best of them say where to draw next.
+        Contacts make the cost rough, and slopes lead to the nearest dent of it. So each unknown of the model is moved
+        far to either side, with all others going along as they should: what a slow valley hides shows at once.
         """
         free = np.flatnonzero(~self.held)
         covariance = np.linalg.inv(estimate.information)[np.ix_(free, free)]
-        width, best = _WANDER, [(self.score(estimate), estimate.theta)]
-        centre = estimate.theta[free]
-        rng = np.random.default_rng(0)
-        for k in range(rounds):
-            draws = rng.standard_normal((samples, len(free))) @ np.linalg.cholesky(covariance).T
-            thetas = np.tile(estimate.theta, (samples, 1))
-            thetas[:, free] = centre + width * draws
-            thetas = np.clip(thetas, self.lower, self.upper)
-            scores = self._score(self._simulate(thetas, estimate.local), thetas)
-            best = sorted([*best, *zip(scores, thetas, strict=True)], key=lambda b: b[0])[:_ELITE]
-            elite = np.array([theta[free] for _, theta in best])
-            centre, width = elite.mean(axis=0), 0.6 * width
-            away = (elite - centre) / width
-            covariance = 0.5 * covariance + 0.5 * away.T @ away / len(elite)
-            if tell is not None:
-                tell((k + 1) / rounds)
-        return replace(estimate, theta=best[0][1])
+        moved = np.flatnonzero(self.problem.simulated[free])
+        ways = covariance[:, moved] / np.sqrt(np.diag(covariance)[moved])
+        thetas = np.tile(estimate.theta, (len(_FAR) * len(moved), 1))
+        thetas[:, free] += np.concatenate([far * ways.T for far in _FAR])
+        thetas = np.clip(thetas, self.lower, self.upper)
+        scores = self._score(self._simulate(thetas, estimate.local), thetas)
+        k = int(np.argmin(scores))
+        return replace(estimate, theta=thetas[k]) if scores[k] < self.score(estimate) else estimate
 
     def reweigh(self, estimate: Estimate, errors: Sequence[Float[Array, " r"]]) -> Estimate:
         """Estimates each channel's noise level from the errors that are left."""
@@ -402,6 +393,17 @@ class Solver:
         """Returns how well an estimate explains everything, whatever noise it was fitted with: less is better."""
         points = [(s, estimate.theta[None], x[None]) for s, x in enumerate(estimate.local)]
         return float(self._score(self.problem.simulate(points), estimate.theta[None])[0])
+
+    def misfit(self, estimate: Estimate) -> float:
+        """Returns how large errors in the object's pose are, over the least that they can be; 0 if none is measured."""
+        poses = {m.stream for s in self.problem.segments for m in s.measured if m.is_pose}
+        floor = self.problem.noise_floor()
+        ratios = [
+            np.concatenate(parts) / floor[k]
+            for k, parts in enumerate(self._by_channel(self.errors(estimate)))
+            if parts and self.problem.channels[k].stream in poses
+        ]
+        return float(np.sqrt(np.mean(np.concatenate(ratios) ** 2))) if ratios else 0.0
 
     def errors(self, estimate: Estimate) -> list[Float[Array, " r"]]:
         """Returns measured minus predicted of each segment."""

@@ -51,6 +51,9 @@ Progress = Callable[[str, float], None]
 
 _LOOKS, _NO_BETTER = 4, 2.0
 """How often it looks about for something better at most, and what gain of log likelihood is none."""
+_ATTEMPTS, EXPLAINED = 3, 2.0
+"""How often it starts anew at most, and what misfit of the object's motion needs no new start: errors of twice what
+its pose is measured to."""
 _SEARCHED = 3
 """Recordings that the search looks at."""
 _TOUCHED_N, _STILL = 0.3, 1e-3
@@ -162,13 +165,8 @@ def solve(
         raise InputError("all recordings are held out: leave at least one to fit to")
     solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration))
     start = solver.start()
-    tell("looking over the prior", 0.0)
-    estimate = _searched(solver, cfg, lambda done: tell("looking over the prior", done))
-    clock.lap("search")
     before = judge(*_of(problem, asked, solver.assess(start)))
-    problem.refresh(estimate.theta)
-    tell("fitting", 0.0)
-    estimate = _fitted(solver, estimate, lambda done: tell("fitting", done))
+    estimate = _found(solver, cfg, tell)
     estimate = solver.finish(estimate)
     tell("fitting", 1.0)
     clock.lap("fit")
@@ -188,7 +186,7 @@ def solve(
         asked=asked,
         moved="pushed" if forced else "free",
         lifted=lifted,
-        notes=[] if estimate.converged else ["the fit did not settle"],
+        notes=_doubts(solver, estimate),
     )
     return Fit(
         solver, estimate, start, posterior, verdict, before, status, calibration, asked, tuple(notes),
@@ -196,8 +194,35 @@ def solve(
     )  # fmt: skip
 
 
-def _searched(solver: Solver, cfg: IdentifyCfg, tell: Callable[[float], None]) -> Estimate:
-    """Looks over the prior with the two shortest recordings, which is enough to come near."""
+def _found(solver: Solver, cfg: IdentifyCfg, tell: Progress) -> Estimate:
+    """Searches and fits; and once more from other draws, if what was found does not explain how the object moved."""
+    best, least = solver.start(), np.inf
+    for attempt in range(_ATTEMPTS):
+        again = f", attempt {attempt + 1}" if attempt else ""
+        tell(f"looking over the prior{again}", 0.0)
+        near = _searched(solver, cfg, attempt, lambda done, again=again: tell(f"looking over the prior{again}", done))
+        solver.problem.refresh(near.theta)
+        tell(f"fitting{again}", 0.0)
+        found = _fitted(solver, near, lambda done, again=again: tell(f"fitting{again}", done))
+        misfit = solver.misfit(found)
+        if misfit < least:
+            best, least = found, misfit
+        if least < EXPLAINED:
+            break
+    solver.problem.refresh(best.theta)
+    return best
+
+
+def _doubts(solver: Solver, estimate: Estimate) -> list[str]:
+    doubts = [] if estimate.converged else ["the fit did not settle"]
+    misfit = solver.misfit(estimate)
+    if misfit > EXPLAINED:
+        doubts.append(f"the object's motion is explained only to {misfit:.0f} times what it was measured to")
+    return doubts
+
+
+def _searched(solver: Solver, cfg: IdentifyCfg, seed: int, tell: Callable[[float], None]) -> Estimate:
+    """Looks over the prior with the shortest recordings, which is enough to come near."""
     problem = solver.problem
     length: dict[str, int] = {}
     for s in problem.segments:
@@ -206,7 +231,7 @@ def _searched(solver: Solver, cfg: IdentifyCfg, tell: Callable[[float], None]) -
     some = [k for k, s in enumerate(problem.segments) if s.recording in short]
     quick = Solver(problem.part(some), prior=(solver.prior_mean, solver.prior_precision), held=solver.held)
     quick.pooled = True
-    near = quick.search(cfg.samples, cfg.descents, tell=tell)
+    near = quick.search(cfg.samples, cfg.descents, seed=seed, tell=tell)
     return solver.start(near.theta)
 
 
@@ -217,12 +242,14 @@ def _fitted(solver: Solver, estimate: Estimate, tell: Callable[[float], None]) -
     score = solver.score(best)
     for k in range(_LOOKS):
         tell((k + 1) / (_LOOKS + 1))
-        other = solver.descend(solver.wander(best))
-        found = solver.score(other)
-        gain, score = score - found, min(score, found)
-        best = other if gain > 0 else best
-        if gain < _NO_BETTER:
+        other = solver.look_about(best)
+        if other is best:
             break
+        other = solver.descend(other)
+        found = solver.score(other)
+        if score - found < _NO_BETTER:
+            break
+        best, score = other, found
     solver.pooled = False
     return solver.descend(best)
 

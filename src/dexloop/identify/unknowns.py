@@ -37,7 +37,7 @@ PRIOR_SD: Mapping[str, float] = {
 taken to be within a factor of 7 of the model's (95 %), a friction within a factor of 4."""
 STICTION = 1.1
 """Friction holds what is at rest a little more than what slides."""
-COM_SD = 0.05
+COM_SD = 0.1
 """Of the centre of mass, as a fraction of the object's size."""
 INERTIA_SD = 0.25
 """Of the log-Cholesky coordinates of an inertia."""
