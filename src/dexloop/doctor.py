@@ -44,6 +44,13 @@ LIBRARIES: dict[str, str] = {
     "platformdirs": "platformdirs",
     "rich": "rich",
     "tyro": "tyro",
+    "numba": "numba",
+    "pycolmap": "pycolmap",
+    "skimage": "scikit-image",
+    "manifold3d": "manifold3d",
+    "fast_simplification": "fast-simplification",
+    "xatlas": "xatlas",
+    "coacd": "coacd",
 }
 """The modules dexloop cannot do without, and the package on PyPI that each comes from."""
 
@@ -105,17 +112,13 @@ PARTS = (
         "torch", ("torch",), "trains policies (no stage needs it yet)", "Run `pip install torch==2.13.0` (a CPU build)."
     ),
     Part(
-        "pycolmap",
-        ("pycolmap",),
-        "finds cameras in a scan (no stage needs it yet)",
-        "Run `pip install pycolmap`.",
-    ),
-    Part(
         "mjx",
         ("mujoco-mjx",),
-        "a second physics engine (no stage needs it yet)",
+        "a second physics engine, for gradients",
         "Run `pip install mujoco-mjx`.",
     ),
+    Part("usd", ("usd-core",), "writes twins as USD", "Run `pip install usd-core`."),
+    Part("gsplat", ("gsplat",), "splats on a GPU with CUDA", "Run `pip install gsplat` where CUDA and torch are."),
 )
 
 

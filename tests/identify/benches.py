@@ -179,7 +179,7 @@ def happen(
 
     Args:
         bench: The truth.
-        command: Targets sent every `COMMAND_S`, [n, u]; each holds until the next.
+        command: Targets sent every `COMMAND_S`, [n, u]; the drives go evenly from one to the next.
         duration_s: Where there are no commands [s].
         delay_s: How late commands arrive [s].
         velocity: Of the free body at the start: linear [m/s], angular [rad/s] in its own axes.
@@ -197,8 +197,10 @@ def happen(
     rows, efforts = [], []
     for k in range(steps):
         if command is not None:
-            sent = int(np.floor((k * FINE_S - delay_s) / COMMAND_S + 1e-9))
-            data.ctrl[:] = command[np.clip(sent, 0, len(command) - 1)]
+            # Half of the way from one command to the next is gone when the next one arrives.
+            sent = np.clip((k * FINE_S - delay_s) / COMMAND_S - 0.5, 0, len(command) - 1)
+            before, part = int(sent), sent % 1.0
+            data.ctrl[:] = (1 - part) * command[before] + part * command[min(before + 1, len(command) - 1)]
         rows.append(np.concatenate([data.qpos, data.qvel]))
         mujoco.mj_step(model, data)
         efforts.append(data.qfrc_actuator.copy())
