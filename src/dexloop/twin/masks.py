@@ -36,7 +36,7 @@ _FINE_CELLS = 110
 """Along the longest side of an object's own hull."""
 _FILLED, _CARVED = 0.85, 0.96
 """Part of the pictures that must show the object where a cell is: while outlines are rough, and once they are fine."""
-_POSSIBLE = 0.55
+_POSSIBLE = 0.6
 """The same for a cell that may belong to the object: many colours of it look like the table behind it."""
 _UNIFORM = -3.0 * float(np.log(256.0))
 """Logarithm of the density of colours, if all are equally likely."""
@@ -437,7 +437,9 @@ def _outline(
         speaks = _colour_evidence(close, near, inner, tables)
         if turn:
             sure = fine.surface(fine.inside(close, fields, _CARVED, among=among))
-            possible = fine.surface(fine.inside(close, fields, _FILLED, among=among))
+            # First it may still grow to where some pictures missed it; in the end most must agree.
+            limit = _POSSIBLE if turn == 1 else _FILLED
+            possible = fine.surface(fine.inside(close, fields, limit, among=among))
             for k, view in enumerate(close):
                 speaks[k] += 3.0 * _grown(sure.draw(view), -3) - 8.0 * ~_grown(possible.draw(view), 2)
         masks = [
