@@ -200,7 +200,7 @@ def _object(
     kept = shown[cfg.held_out // 2 :: cfg.held_out]
     used = [v for v in shown if all(v is not k for k in kept)]
     training = SplatCfg(steps=cfg.steps, most=cfg.splats, seed=cfg.seed)
-    start = Splats.from_points(seen.points, seen.colours)
+    start = Splats.from_points(seen.points, seen.colours / 255.0)
     splats = train(used, start, training, lambda p: tell(p.step / p.steps))
     render = renderer()
     drawings = [render(splats, replace(v.camera, T_world_camera=v.T_world_camera)) for v in shown]
@@ -240,7 +240,7 @@ def _brought(file: Path, unit: str | None, cfg: TwinCfg) -> TwinObject:
     mesh = brought.mesh if whole else mended.mesh
     mesh = replace(mesh, vertices=mesh.vertices - 0.5 * (mesh.vertices.min(axis=0) + mesh.vertices.max(axis=0)))
     pose = (0.0, 0.0, float(-mesh.vertices[:, 2].min()), 1.0, 0.0, 0.0, 0.0)
-    nothing = Splats.from_points(np.zeros((0, 3)), np.zeros((0, 3)))
+    nothing = Splats(np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0), np.zeros((0, 1, 3)))
     made = _solid_object(file.stem, mesh, brought.texture if whole else None, pose, nothing, cfg)
     guessed = (f"its unit was taken to be {brought.unit}: say --unit if that is wrong",) if brought.guessed else ()
     return replace(made, notes=(*mended.notes, *guessed))
