@@ -36,6 +36,8 @@ _FINE_CELLS = 110
 """Along the longest side of an object's own hull."""
 _FILLED, _CARVED = 0.85, 0.96
 """Part of the pictures that must show the object where a cell is: while outlines are rough, and once they are fine."""
+_AGREED = 0.92
+"""The same for what stays of an outline in the end."""
 _POSSIBLE = 0.6
 """The same for a cell that may belong to the object: many colours of it look like the table behind it."""
 _UNIFORM = -3.0 * float(np.log(256.0))
@@ -220,8 +222,8 @@ class _Table:
         off = np.maximum(np.maximum(low - picture, picture - high), 0).max(axis=-1)
         return np.where(known, np.clip((off - _SURE) / _NOISE, -2.0, 4.0), 0.0).astype(np.float32)
 
-    def density(self, view: View) -> tuple[Float32[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Returns the logarithm of how likely each pixel's colour is if it shows the table, and where that is known.
+    def density(self, view: View) -> _Behind:
+        """Returns how likely each pixel's colour is if it shows the table.
 
         The density is one over the volume of colours that the table has around there, and falls off beyond them.
         """
@@ -229,7 +231,11 @@ class _Table:
         picture = view.rgb.astype(np.int16)
         off = np.maximum(np.maximum(low - picture, picture - high), 0).astype(np.float32)
         volume = np.log((high - low).astype(np.float32) + 2 * _NOISE)
-        return -(off / _NOISE + volume).sum(axis=-1), known
+        size = (view.camera.width, view.camera.height)
+        all_of_it = np.full(self._known.shape, 255, np.uint8)
+        H = np.linalg.inv(self._to_picture(view))
+        reach = cv2.warpPerspective(all_of_it, H, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP) > 0
+        return _Behind(-(off / _NOISE + volume).sum(axis=-1), known, reach & _looks_down(view) & ~known)
 
     def _behind(self, view: View) -> tuple[Int[np.ndarray, "h w 3"], Int[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]:
         """Returns the darkest and brightest colour of the table around each pixel, and where it is known.
@@ -241,11 +247,28 @@ class _Table:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         drawn = cv2.warpPerspective(self._colour, H, size, flags=flags).astype(np.int16)
         known = cv2.warpPerspective(self._known * 255, H, size, flags=flags) > 250
-        u, v = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
-        R, K = view.T_world_camera[:3, :3], view.camera
-        known &= (R[2, 0] * (u - K.cx) / K.fx + R[2, 1] * (v - K.cy) / K.fy + R[2, 2]) < 0  # looks down
+        known &= _looks_down(view)
         around = np.ones((3, 3), np.uint8)
         return cv2.erode(drawn, around), cv2.dilate(drawn, around), known
+
+
+def _looks_down(view: View) -> Bool[np.ndarray, "h w"]:
+    """Returns the pixels below the horizon."""
+    u, v = np.meshgrid(np.arange(view.camera.width), np.arange(view.camera.height))
+    R, K = view.T_world_camera[:3, :3], view.camera
+    return (R[2, 0] * (u - K.cx) / K.fx + R[2, 1] * (v - K.cy) / K.fy + R[2, 2]) < 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Behind:
+    """What is known of what is behind each pixel."""
+
+    table: Float32[np.ndarray, "h w"]
+    """Logarithm of the density of its colour, if it shows the table."""
+    known: Bool[np.ndarray, "h w"]
+    """Where that is known."""
+    hidden: Bool[np.ndarray, "h w"]
+    """Where the table is behind, but was never seen; elsewhere is floor and wall."""
 
 
 def _median(value: UInt8[np.ndarray, "*n k"], here: Bool[np.ndarray, "..."]) -> UInt8[np.ndarray, "*n"]:
@@ -432,14 +455,15 @@ def _outline(
     fine = _Grid.around_part((grid, wide))
     among = fine.at(grid, wide)
     masks: list[np.ndarray] = []
-    fields: list[np.ndarray] = []
+    votes: list[np.ndarray] = []
     for turn in range(3):
         speaks = _colour_evidence(close, near, inner, tables)
+        plain = [_smooth(s, view, 3) for s, view in zip(speaks, close, strict=True)]
         if turn:
-            sure = fine.surface(fine.inside(close, fields, _CARVED, among=among))
             # First it may still grow to where some pictures missed it; in the end most must agree.
             limit = _POSSIBLE if turn == 1 else _FILLED
-            possible = fine.surface(fine.inside(close, fields, limit, among=among))
+            sure = fine.surface(fine.inside(close, votes, _CARVED, among=among))
+            possible = fine.surface(fine.inside(close, votes, limit, among=among))
             for k, view in enumerate(close):
                 speaks[k] += 3.0 * _grown(sure.draw(view), -3) - 8.0 * ~_grown(possible.draw(view), 2)
         masks = [
@@ -447,11 +471,25 @@ def _outline(
             for s, view, n, i in zip(speaks, close, near, inner, strict=True)
         ]
         inner = [_grown(m, -2) & ~f for m, f in zip(masks, front, strict=True)]
-        fields = [
-            np.where(f, 0.0, np.where(m, 1.0, -1.0)).astype(np.float32) for m, f in zip(masks, front, strict=True)
+        # A colour that the table has as well votes neither for the object nor against it.
+        votes = [
+            np.where(f, 0.0, np.where(m, 1.0, np.where(p < -1.0, -1.0, 0.0))).astype(np.float32)
+            for m, p, f in zip(masks, plain, front, strict=True)
         ]
+    # What leaked into the table in one picture is refuted by the others.
+    fields = _fields(masks, front)
+    solid = fine.surface(fine.inside(close, fields, _AGREED, among=among))
+    masks = [m & _grown(solid.draw(v), 1) for m, v in zip(masks, close, strict=True)]
+    fields = _fields(masks, front)
     seen = _solid(name, close, masks, fields, fine, among)
     return replace(seen, masks=tuple(c.pasted(m) for c, m in zip(crops, masks, strict=True)))
+
+
+def _fields(
+    masks: Sequence[Bool[np.ndarray, "h w"]], unknown: Sequence[Bool[np.ndarray, "h w"]]
+) -> list[Float32[np.ndarray, "h w"]]:
+    """Returns 1 in the mask, -1 outside and 0 where nothing is known."""
+    return [np.where(u, 0.0, np.where(m, 1.0, -1.0)).astype(np.float32) for m, u in zip(masks, unknown, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,7 +548,7 @@ def _colour_evidence(
     views: Sequence[View],
     near: Sequence[Bool[np.ndarray, "h w"]],
     inner: Sequence[Bool[np.ndarray, "h w"]],
-    tables: Sequence[tuple[Float32[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]],
+    tables: Sequence[_Behind],
 ) -> list[Float32[np.ndarray, "h w"]]:
     """Returns log p(colour | object) - log p(colour | what is behind), from -4 to 4.
 
@@ -520,12 +558,15 @@ def _colour_evidence(
     bins = [_bins(v.rgb) for v in views]
     own = np.log(_histogram([b[m] for b, m in zip(bins, inner, strict=True)]))
     out = []
-    for b, n, (table, known) in zip(bins, near, tables, strict=True):
-        beside = ~n & ~known
-        beyond = np.log(_histogram([b[beside if beside.sum() > 200 else ~n]]))[b]
-        strange = ~n & known & (table < _UNIFORM)
+    for b, n, at in zip(bins, near, tables, strict=True):
+        on, off = ~n & at.known, ~n & ~at.known
+        around = _histogram([b[on if on.sum() > 200 else ~n]])
+        beyond = _histogram([b[off if off.sum() > 200 else ~n]])
+        strange = on & (at.table < _UNIFORM)
         other = np.log(_histogram([b[strange]]))[b] if strange.sum() > 100 else _UNIFORM
-        behind = np.where(known, np.logaddexp(table + np.log(1 - _CLUTTER), other + np.log(_CLUTTER)), beyond)
+        table = np.logaddexp(at.table + np.log(1 - _CLUTTER), other + np.log(_CLUTTER))
+        unseen = np.where(at.hidden, np.log(0.5 * (around + beyond))[b], np.log(beyond)[b])
+        behind = np.where(at.known, table, unseen)
         out.append(np.clip(own[b] - behind, -4.0, 4.0).astype(np.float32))
     return out
 
