@@ -98,3 +98,11 @@ def test_a_recording_that_is_too_short_is_refused(scene, tmp_path):
     short = [replace(s, t=s.t[:4], value=s.value[:4]) for s in [*robot_streams(PUSHED), pose_stream(PUSHED)]]
     with pytest.raises(InputError, match="'push' is too short: 16 ms"):
         cut(scene, match(scene, write(tmp_path, {"push": short}).recording()), window_s=0.25)
+
+
+def test_the_beginning_of_a_push_keeps_what_comes_before_the_touch(segment):
+    half = segment.beginning(0.5)
+    assert (half.t0, half.name) == (segment.t0, segment.name)
+    assert half.end == pytest.approx(segment.t0 + 0.3 + 0.5 * (segment.end - segment.t0 - 0.3), abs=2 * COMMAND_S)
+    assert segment.beginning(1.0).steps == segment.steps
+    assert 0.3 < segment.beginning(0.01).steps * segment.timestep_s < 0.32

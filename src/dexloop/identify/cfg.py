@@ -30,11 +30,11 @@ class IdentifyCfg:
     window_s: float = 0.25
     """Length of the pieces into which a recording that begins in motion is cut [s]."""
     timestep_s: float = 0.002
-    """Of the simulation; a model given by the user keeps its own [s]."""
+    """Of the simulation, which ends with steps half as long; a model given by the user keeps its own [s]."""
     samples: int = 96
     """Values tried over the whole prior before going down."""
-    descents: int = 1
-    """From how many of the best of them."""
+    descents: int = 2
+    """From how many places it goes down; each is the best of an equal share of the values that were tried."""
     seed: int = 0
     """Of the random numbers."""
 

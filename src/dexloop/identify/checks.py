@@ -97,7 +97,7 @@ def heldout(solver: Solver, estimate: Estimate, start: Estimate, unseen: Problem
             return {}
         last = recordings[-1]
         fitted = solver.without(estimate, {last})
-        ahead = problem.part([k for k, s in enumerate(problem.segments) if s.recording == last])
+        ahead = problem.of([s for s in problem.segments if s.recording == last])
     left_out = list(dict.fromkeys(s.recording for s in ahead.segments))
     out: dict[str, Any] = {"recordings": left_out}
     for name, theta in (("before", start.theta), ("after", fitted)):

@@ -203,7 +203,11 @@ class Problem:
         names = {name for f, _ in following if f is not None for name in f.moving}
         if not names:
             return None
-        return {name: np.concatenate([np.tile(f.moving[name], (n, 1, 1)) for f, n in following if f]) for name in names}
+        steps = self.segments[points[0][0]].steps  # a path may be that of a longer piece
+        return {
+            name: np.concatenate([np.tile(f.moving[name][:steps], (n, 1, 1)) for f, n in following if f])
+            for name in names
+        }
 
     def _world(self, n: int) -> World:
         if n not in self._worlds:
@@ -240,10 +244,10 @@ class Problem:
             pieces.append(error.reshape(n, -1))
         return np.concatenate(pieces, axis=1)
 
-    def part(self, segments: Sequence[int]) -> Problem:
-        """Returns the same problem with some of its segments only."""
-        other = Problem(self.scene, self.unknowns, [self.segments[k] for k in segments], fixed=self.fixed)
-        other._delay_s = self._delay_s
+    def of(self, segments: Sequence[Segment]) -> Problem:
+        """Returns the same problem with other segments."""
+        other = Problem(self.scene, self.unknowns, segments, fixed=self.fixed)
+        other._delay_s, other._worlds = self._delay_s, self._worlds
         return other
 
     def kind(self, segment: int, stream: str) -> str:

@@ -19,6 +19,8 @@ Array = np.ndarray
 
 LEAD_S, TAIL_S = 0.2, 0.25
 """How much of the time before the object is first touched and after it has come to rest is simulated too [s]."""
+CLOCK_S = 0.1
+"""How far clocks may be apart [s]."""
 LONGEST_S = 2.4
 """What comes later in a recording adds little: a lift has been held by then [s]."""
 _INTERPOLATED_S = 6e-3
@@ -83,6 +85,18 @@ class Segment:
         return self.t0 + self.steps * self.timestep_s
 
     @property
+    def begins_in_motion(self) -> bool:
+        """Whether an object moves already when it begins."""
+        return any(s.moving for s in self.starts)
+
+    def beginning(self, share: float) -> Segment:
+        """Returns the first part: the lead, and a share of what comes after it; all of one that begins in motion."""
+        lead = round((LEAD_S + CLOCK_S) / self.timestep_s)
+        if self.begins_in_motion or self.steps <= lead:
+            return self
+        return replace(self, steps=lead + max(round(share * (self.steps - lead)), 1))
+
+    @property
     def local_sd(self) -> Float[Array, " l"]:
         """Prior standard deviations of all start coordinates."""
         return np.concatenate([np.zeros(0), *(s.sd for s in self.starts)])
@@ -142,7 +156,7 @@ class Segment:
 
 
 def cut(
-    scene: Scene, matched: Matched, *, window_s: float, clock_s: float = 0.1, guided: Guided | None = None
+    scene: Scene, matched: Matched, *, window_s: float, clock_s: float = CLOCK_S, guided: Guided | None = None
 ) -> list[Segment]:
     """Cuts a recording into segments.
 

@@ -89,6 +89,10 @@ class Solver:
         """Whether all channels of a kind have one noise level, in units of the least that each can have. Else each has
         its own: right in the end, but on the way it lets a fit ignore what it cannot explain."""
 
+    def on(self, problem: Problem) -> Solver:
+        """Returns a solver of another problem with the same unknowns."""
+        return Solver(problem, prior=(self.prior_mean, self.prior_precision), held=self.held)
+
     # Starting.
 
     def start(self, theta: Float[Array, " p"] | None = None) -> Estimate:
@@ -394,16 +398,19 @@ class Solver:
         points = [(s, estimate.theta[None], x[None]) for s, x in enumerate(estimate.local)]
         return float(self._score(self.problem.simulate(points), estimate.theta[None])[0])
 
-    def misfit(self, estimate: Estimate) -> float:
-        """Returns how large errors in the object's pose are, over the least that they can be; 0 if none is measured."""
+    def misfits(self, estimate: Estimate) -> dict[str, float]:
+        """Returns how large errors in the object's pose are over the least that they can be, for each recording in
+        which it was measured."""
         poses = {m.stream for s in self.problem.segments for m in s.measured if m.is_pose}
         floor = self.problem.noise_floor()
-        ratios = [
-            np.concatenate(parts) / floor[k]
-            for k, parts in enumerate(self._by_channel(self.errors(estimate)))
-            if parts and self.problem.channels[k].stream in poses
-        ]
-        return float(np.sqrt(np.mean(np.concatenate(ratios) ** 2))) if ratios else 0.0
+        ratios: dict[str, list[np.ndarray]] = {}
+        for k, parts in enumerate(self._by_channel(self.errors(estimate))):
+            c = self.problem.channels[k]
+            if c.stream in poses:
+                ratios.setdefault(c.recording, []).extend(part / floor[k] for part in parts)
+        return {
+            name: float(np.sqrt(np.mean(np.concatenate(parts) ** 2))) for name, parts in ratios.items() if parts
+        }  # fmt: skip
 
     def errors(self, estimate: Estimate) -> list[Float[Array, " r"]]:
         """Returns measured minus predicted of each segment."""

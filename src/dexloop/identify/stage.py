@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration, cal
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.checks import effects, heldout, sampled
 from dexloop.identify.design import sensors_of
+from dexloop.identify.fitting import Progress, doubts, fitted
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.problem import Problem
 from dexloop.identify.segments import cut
@@ -47,15 +48,7 @@ from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
 
 Array = np.ndarray
-Progress = Callable[[str, float], None]
 
-_LOOKS, _NO_BETTER = 4, 2.0
-"""How often it looks about for something better at most, and what gain of log likelihood is none."""
-_ATTEMPTS, EXPLAINED = 3, 2.0
-"""How often it starts anew at most, and what misfit of the object's motion needs no new start: errors of twice what
-its pose is measured to."""
-_SEARCHED = 3
-"""Recordings that the search looks at."""
 _TOUCHED_N, _STILL = 0.3, 1e-3
 """What a fingertip feels when it touches [N], and what a joint that stays in its place moves by [rad or m]."""
 POSE_BIAS = (2e-3,) * 3 + (1e-2,) * 3
@@ -166,7 +159,14 @@ def solve(
     solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration))
     start = solver.start()
     before = judge(*_of(problem, asked, solver.assess(start)))
-    estimate = _found(solver, cfg, tell)
+    finer = None
+    if isinstance(twin, Twin) and guided is None:
+        fine = open_scene(twin, chosen, replace(cfg, timestep_s=0.5 * cfg.timestep_s))
+        fine = freeze(fine, still) if still else fine
+        seen = [s for m in matched for s in cut(fine, m, window_s=cfg.window_s) if s.recording not in cfg.held_out]
+        finer = Problem(fine, unknowns, seen)
+    solver, estimate, left_out = fitted(solver, cfg, tell, finer=finer)
+    notes += left_out
     estimate = solver.finish(estimate)
     tell("fitting", 1.0)
     clock.lap("fit")
@@ -176,6 +176,7 @@ def solve(
     draws, check = sampled(solver, estimate, seed=cfg.seed)
     tell("checking", 1.0)
     clock.lap("checks")
+    problem = solver.problem
     posterior = Posterior(problem.unknowns, estimate.theta, estimate.covariance, draws)
     verdict = judge(*_of(problem, asked, estimate))
     kinds = {m.kind for x in matched for m in x.measured}
@@ -186,72 +187,12 @@ def solve(
         asked=asked,
         moved="pushed" if forced else "free",
         lifted=lifted,
-        notes=_doubts(solver, estimate),
+        notes=doubts(solver, estimate),
     )
     return Fit(
         solver, estimate, start, posterior, verdict, before, status, calibration, asked, tuple(notes),
         {"held_out": ahead, "sampling": check}, clock.laps,
     )  # fmt: skip
-
-
-def _found(solver: Solver, cfg: IdentifyCfg, tell: Progress) -> Estimate:
-    """Searches and fits; and once more from other draws, if what was found does not explain how the object moved."""
-    best, least = solver.start(), np.inf
-    for attempt in range(_ATTEMPTS):
-        again = f", attempt {attempt + 1}" if attempt else ""
-        tell(f"looking over the prior{again}", 0.0)
-        near = _searched(solver, cfg, attempt, lambda done, again=again: tell(f"looking over the prior{again}", done))
-        solver.problem.refresh(near.theta)
-        tell(f"fitting{again}", 0.0)
-        found = _fitted(solver, near, lambda done, again=again: tell(f"fitting{again}", done))
-        misfit = solver.misfit(found)
-        if misfit < least:
-            best, least = found, misfit
-        if least < EXPLAINED:
-            break
-    solver.problem.refresh(best.theta)
-    return best
-
-
-def _doubts(solver: Solver, estimate: Estimate) -> list[str]:
-    doubts = [] if estimate.converged else ["the fit did not settle"]
-    misfit = solver.misfit(estimate)
-    if misfit > EXPLAINED:
-        doubts.append(f"the object's motion is explained only to {misfit:.0f} times what it was measured to")
-    return doubts
-
-
-def _searched(solver: Solver, cfg: IdentifyCfg, seed: int, tell: Callable[[float], None]) -> Estimate:
-    """Looks over the prior with the shortest recordings, which is enough to come near."""
-    problem = solver.problem
-    length: dict[str, int] = {}
-    for s in problem.segments:
-        length[s.recording] = length.get(s.recording, 0) + s.steps
-    short = sorted(length, key=lambda name: length[name])[:_SEARCHED]
-    some = [k for k, s in enumerate(problem.segments) if s.recording in short]
-    quick = Solver(problem.part(some), prior=(solver.prior_mean, solver.prior_precision), held=solver.held)
-    quick.pooled = True
-    near = quick.search(cfg.samples, cfg.descents, seed=seed, tell=tell)
-    return solver.start(near.theta)
-
-
-def _fitted(solver: Solver, estimate: Estimate, tell: Callable[[float], None]) -> Estimate:
-    """Goes down, looks about, and goes down again from there as long as that leads to something better."""
-    solver.pooled = True
-    best = solver.descend(estimate)
-    score = solver.score(best)
-    for k in range(_LOOKS):
-        tell((k + 1) / (_LOOKS + 1))
-        other = solver.look_about(best)
-        if other is best:
-            break
-        other = solver.descend(other)
-        found = solver.score(other)
-        if score - found < _NO_BETTER:
-            break
-        best, score = other, found
-    solver.pooled = False
-    return solver.descend(best)
 
 
 def open_scene(twin: Twin | str | Path, recordings: Sequence[Recording], cfg: IdentifyCfg) -> Scene:

@@ -94,7 +94,7 @@ def _config(checkpoint: Path) -> str:
 def _sam2() -> tuple[Any, Any]:
     try:
         from sam2.build_sam import build_sam2_video_predictor  # pyright: ignore[reportMissingImports]  # isort: skip
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingPart(
             f"masks by SAM 2 need the package sam2 ({error}): pip install sam2, or leave the masks to dexloop"

@@ -23,7 +23,7 @@ def engine() -> str:
     """Returns what splats are drawn with on this machine: "gsplat" (CUDA) or "numba" (all cores)."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "gsplat")):
         return "numba"
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     return "gsplat" if torch.cuda.is_available() else "numba"
 
@@ -54,7 +54,7 @@ def render(
         )
     if camera.T_world_camera is None:
         raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
     from gsplat import rasterization  # pyright: ignore[reportMissingImports]
 
     T_world_camera = camera.T_world_camera
