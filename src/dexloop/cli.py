@@ -22,6 +22,7 @@ from dexloop.core.errors import DexloopError, InputError
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.lab.cfg import LabCfg
 from dexloop.sim import gl
+from dexloop.twin.cfg import TwinCfg
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,35 @@ class CaptureCommand:
 
 
 @dataclass(frozen=True)
+class TwinCommand(_Command):
+    """Make a digital twin that looks right and collides right: of a scan, or of a mesh that you bring.
+
+    `dexloop twin RUN` takes the run's scan and writes the run's twin. With --capture it needs no run; with --mesh, no
+    scan.
+    """
+
+    run_folder: Annotated[Positional[Path | None], arg(metavar="RUN")] = None
+    """The run's folder."""
+    capture: Path | None = None
+    """A Capture with a scan, instead of the run's."""
+    mesh: Path | None = None
+    """An OBJ, STL, PLY or GLB file, whatever its state, instead of a scan."""
+    unit: str | None = None
+    """Of the mesh: m, cm, mm or in; guessed from its size if you do not say."""
+    out: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """Where the twin shall be; by default in the run, or beside the capture or the mesh."""
+    replace: bool = False
+    """Put the twin in the place of one that is there."""
+    cfg: OmitArgPrefixes[TwinCfg] = field(default_factory=TwinCfg)
+
+    def run(self) -> int:
+        """Makes it."""
+        from dexloop.show import twinned
+
+        return twinned(self)
+
+
+@dataclass(frozen=True)
 class Identify:
     """Find mass, friction and the rest from recorded motion: of a run, or of any MJCF model and any Capture.
 
@@ -319,6 +349,7 @@ Commands = (
     | Annotated[Robots, subcommand("robots")]
     | Annotated[LabCommand, subcommand("lab")]
     | Annotated[CaptureCommand, subcommand("capture")]
+    | Annotated[TwinCommand, subcommand("twin")]
     | Annotated[Identify, subcommand("identify")]
     | Annotated[Replay, subcommand("replay-dump")]
 )

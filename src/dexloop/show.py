@@ -14,7 +14,7 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level
 
 if TYPE_CHECKING:
-    from dexloop.cli import Identify, Import
+    from dexloop.cli import Identify, Import, TwinCommand
     from dexloop.core.artifacts import Belief
     from dexloop.lab.cfg import LabCfg
     from dexloop.robots.embodiment import Embodiment
@@ -142,6 +142,46 @@ def imported(command: Import) -> Capture:
         raise InputError("there is nothing to import: name folders, bags, datasets or videos")
     cfg = ImportCfg(units, command.episodes or None, command.fps, command.fov_y_deg, command.intrinsics)
     return import_capture(command.sources, command.out, cfg=cfg, check=check, replace=command.replace)
+
+
+def twinned(command: TwinCommand) -> int:
+    """Carries out `dexloop twin` and prints what came of it."""
+    from dexloop.core.run import Run
+    from dexloop.report.page import write_report
+    from dexloop.rig.recorder import open_capture
+    from dexloop.twin.stage import twin, twin_of_mesh
+
+    run = Run.open(command.run_folder) if command.run_folder else None
+    if command.mesh is not None and command.capture is not None:
+        raise InputError("a twin is made of a scan or of a mesh: give --capture or --mesh, not both")
+    source = command.mesh or command.capture or (_of_run(run, "capture") if run else None)
+    if source is None:
+        raise InputError("name a run, or give --capture FOLDER with a scan, or --mesh FILE")
+    out = command.out or (_of_run(run, "twin") if run else source.with_name(source.stem + "_twin"))
+    if command.mesh is not None:
+        made = twin_of_mesh(command.mesh, out, unit=command.unit, cfg=command.cfg, replace=command.replace)
+    else:
+        with console.progress(quiet=command.json) as tell:
+            made = twin(open_capture(source), out, cfg=command.cfg, replace=command.replace, progress=tell)
+    if run is not None:
+        write_report(run)
+    meta = made.header.meta
+    if command.json:
+        console.say_json({**meta, "status": made.status.to_json(), "twin": str(made.path)})
+        return 0
+    rows = [
+        (name, f"{1e6 * o['volume_m3']:.0f} cm³", str(o["parts"]), str(o["splats"]) if o["splats"] else "none",
+         f"{o['psnr_db']:.1f} dB" if o["psnr_db"] else "", f"{100 * o['seen']:.0f} %")
+        for name, o in meta["about"].items()
+    ]  # fmt: skip
+    console.show(rows, ("object", "volume", "convex parts", "splats", "kept-back views", "surface seen"))
+    for name, about in meta["about"].items():
+        for note in about["notes"]:
+            console.warn(f"{name}: {note}")
+    console.say(", ".join(f"{part} {seconds:.0f} s" for part, seconds in meta["seconds"].items()))
+    console.say(str(made.status))
+    console.say(f"twin: {made.path}")
+    return 0
 
 
 def identified(command: Identify) -> int:

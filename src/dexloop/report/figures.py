@@ -45,7 +45,7 @@ def recording_figure(recording: Recording) -> Figure:
 
 def capture_figure(capture: Capture) -> UInt8[np.ndarray, "h w 3"]:
     """Draws all recordings of a Capture, one below the other."""
-    pictures = [_pixels(recording_figure(r)) for r in capture.recordings.values()]
+    pictures = [pixels(recording_figure(r)) for r in capture.recordings.values()]
     width = max(p.shape[1] for p in pictures)
     padded = [np.pad(p, ((0, 12), (0, width - p.shape[1]), (0, 0)), constant_values=255) for p in pictures]
     return np.concatenate(padded)
@@ -60,7 +60,8 @@ def png(picture: UInt8[np.ndarray, "h w 3"]) -> bytes:
     return buffer.getvalue()
 
 
-def _pixels(figure: Figure) -> UInt8[np.ndarray, "h w 3"]:
+def pixels(figure: Figure) -> UInt8[np.ndarray, "h w 3"]:
+    """Returns a figure as a picture."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)

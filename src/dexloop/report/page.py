@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dexloop.core.artifact import storage_errors, write_text
-from dexloop.core.artifacts import STAGES, Belief
+from dexloop.core.artifacts import STAGES, Belief, Twin
 from dexloop.core.capture import Capture
 from dexloop.core.run import Run
 from dexloop.core.status import Status, worst
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.identify import identify_section
+from dexloop.report.twin import twin_section
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -35,6 +36,10 @@ def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
     """
     capture = run.load("capture") if run.has("capture") else None
     sections = [_capture(capture)] if capture else []
+    if run.has("twin"):
+        twin = run.load("twin")
+        assert isinstance(twin, Twin)
+        sections.append(f"<h2>twin</h2><p>{_status(twin.status)}</p>{twin_section(twin)}")
     if run.has("identify"):
         sections.append(_identify(run.load("identify"), capture, truth))
     done = [stage for stage in STAGES if run.has(stage)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from dexloop.core import se3
 from dexloop.core.artifact import Draft, require_free, save_arrays, writing
@@ -29,6 +30,7 @@ from dexloop.twin.surface import fuse
 from dexloop.twin.texture import bake
 from dexloop.vision.board import Board
 from dexloop.vision.metrics import psnr, ssim
+from dexloop.vision.rasterise import Drawing
 from dexloop.vision.splat_gpu import renderer
 from dexloop.vision.splat_training import SplatCfg, train
 from dexloop.vision.splats import Splats
@@ -39,8 +41,23 @@ _VOXELS = 110
 """Along the longest side of an object."""
 _FINEST_M = 8e-4
 """Smallest voxel: finer is noise [m]."""
+_CHECKS = 4
+"""Pictures kept back that the twin shows beside their drawings."""
+_OUTLINE_PX = 3
+"""How far around an object a picture may still show it [px]."""
 _MARGIN = 0.12
 """Around the box in which an object was seen, over its size."""
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A picture that was kept back beside what the splats make of it, both black outside the object's outline."""
+
+    name: str
+    photo: UInt8[np.ndarray, "h w 3"]
+    drawn: UInt8[np.ndarray, "h w 3"]
+    psnr_db: float
+    ssim: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +69,7 @@ class TwinObject:
     splats: Splats
     """In the object's own frame; empty for a mesh that was brought."""
     settled: Settled
+    volume_m3: float
     fitness: Fitness
     parts: Decomposition
     psnr_db: float
@@ -59,6 +77,7 @@ class TwinObject:
     ssim: float
     seen: float
     """Part of the surface that some picture shows [1]."""
+    checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -200,12 +219,12 @@ def _object(
     kept = shown[cfg.held_out // 2 :: cfg.held_out]
     used = [v for v in shown if all(v is not k for k in kept)]
     training = SplatCfg(steps=cfg.steps, most=cfg.splats, seed=cfg.seed)
-    start = Splats.from_points(seen.points, seen.colours / 255.0)
+    start = Splats.from_points(seen.points, seen.colours / 255.0, seen.normals)
     splats = train(used, start, training, lambda p: tell(p.step / p.steps))
     render = renderer()
     drawings = [render(splats, replace(v.camera, T_world_camera=v.T_world_camera)) for v in shown]
     held = [(d, v) for d, v in zip(drawings, shown, strict=True) if any(v is k for k in kept)]
-    quality = [_alike(d.rgb, v) for d, v in held]
+    checks = [_check(d, v) for d, v in held]
     clock.lap("splats")
     reach = 0.5 * seen.size_m * (1.0 + _MARGIN) + 0.004
     corners = se3.transform(seen.T_world_box, reach * np.array(list(np.ndindex(2, 2, 2))) * 2.0 - reach)
@@ -216,18 +235,20 @@ def _object(
     mended = mend(surface)
     fine = smooth(mended.mesh, flat=mended.mesh.vertices[:, 2] < 1e-5)
     clock.lap("mesh")
-    baked = bake(simplify(fine, cfg.faces), shown, size_px=cfg.texture_px)
+    closed = simplify(fine, cfg.faces)
+    baked = bake(closed, shown, size_px=cfg.texture_px)
     clock.lap("texture")
     T_object = se3.inverse(seen.T_world_box)
-    mesh = replace(baked.mesh, vertices=se3.transform(T_object, baked.mesh.vertices))
+    closed, looks = (replace(m, vertices=se3.transform(T_object, m.vertices)) for m in (closed, baked.mesh))
     pose = tuple(float(v) for v in se3.to_pose(seen.T_world_box))
-    made = _solid_object(name, mesh, baked.texture, pose, splats.moved(T_object), cfg)
+    made = _solid_object(name, closed, looks, baked.texture, pose, splats.moved(T_object), cfg)
     clock.lap("parts")
     return replace(
         made,
-        psnr_db=float(np.median([q[0] for q in quality])) if quality else np.nan,
-        ssim=float(np.median([q[1] for q in quality])) if quality else np.nan,
+        psnr_db=float(np.median([c.psnr_db for c in checks])) if checks else np.nan,
+        ssim=float(np.median([c.ssim for c in checks])) if checks else np.nan,
         seen=float(baked.seen),
+        checks=tuple(checks),
         notes=tuple(mended.notes),
     )
 
@@ -237,37 +258,58 @@ def _brought(file: Path, unit: str | None, cfg: TwinCfg) -> TwinObject:
     brought = read(file, unit=unit)
     mended = mend(brought.mesh)
     whole = not mended.notes and brought.mesh.uv is not None
-    mesh = brought.mesh if whole else mended.mesh
-    mesh = replace(mesh, vertices=mesh.vertices - 0.5 * (mesh.vertices.min(axis=0) + mesh.vertices.max(axis=0)))
-    pose = (0.0, 0.0, float(-mesh.vertices[:, 2].min()), 1.0, 0.0, 0.0, 0.0)
+    looks = brought.mesh if whole else mended.mesh
+    middle = 0.5 * (looks.vertices.min(axis=0) + looks.vertices.max(axis=0))
+    closed, looks = (replace(m, vertices=m.vertices - middle) for m in (mended.mesh, looks))
+    pose = (0.0, 0.0, float(-looks.vertices[:, 2].min()), 1.0, 0.0, 0.0, 0.0)
     nothing = Splats(np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0), np.zeros((0, 1, 3)))
-    made = _solid_object(file.stem, mesh, brought.texture if whole else None, pose, nothing, cfg)
+    made = _solid_object(file.stem, closed, looks, brought.texture if whole else None, pose, nothing, cfg)
     guessed = (f"its unit was taken to be {brought.unit}: say --unit if that is wrong",) if brought.guessed else ()
     return replace(made, notes=(*mended.notes, *guessed))
 
 
-def _alike(rgb: np.ndarray, view: View) -> tuple[float, float]:
-    """Returns PSNR [dB] and SSIM of a drawing on black against a picture, inside the mask."""
+def _check(drawing: Drawing, view: View) -> Check:
+    """Compares a picture with its drawing, inside the object's outline.
+
+    The drawing is laid over what is around the object in the picture, since pixels on the outline show both.
+    """
+    import cv2
+
+    assert view.mask is not None
+    hidden = cv2.dilate(view.mask.astype(np.uint8), np.ones((2 * _OUTLINE_PX + 1,) * 2, np.uint8))
+    around = cv2.inpaint(view.rgb, hidden, _OUTLINE_PX, cv2.INPAINT_TELEA).astype(np.float32) / 255.0
+    rgb = drawing.rgb + (1.0 - drawing.alpha)[..., None] * around
     photo = view.rgb.astype(np.float32) / 255.0
-    return psnr(rgb, photo, view.mask), ssim(rgb, photo, view.mask)
+    rows, columns = np.flatnonzero(view.mask.any(axis=1)), np.flatnonzero(view.mask.any(axis=0))
+    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    pictures = (view.rgb, (255.0 * np.clip(rgb, 0.0, 1.0) + 0.5).astype(np.uint8))
+    own, drawn = (np.where(view.mask[..., None], x, 0)[box] for x in pictures)
+    return Check(view.name, own, drawn, psnr(rgb, photo, view.mask), ssim(rgb, photo, view.mask))
 
 
 def _solid_object(
-    name: str, mesh: Mesh, texture: np.ndarray | None, pose: tuple[float, ...], splats: Splats, cfg: TwinCfg
+    name: str,
+    closed: Mesh,
+    looks: Mesh,
+    texture: np.ndarray | None,
+    pose: tuple[float, ...],
+    splats: Splats,
+    cfg: TwinCfg,
 ) -> TwinObject:
-    parts = convex_parts(Mesh(mesh.vertices, mesh.faces), most_parts=cfg.parts, seed=cfg.seed)
-    inside = solid(mesh)
+    """Joins what an object is (a closed surface) with what it looks like (the same, cut open along its texture)."""
+    parts = convex_parts(Mesh(closed.vertices, closed.faces), most_parts=cfg.parts, seed=cfg.seed)
+    inside = solid(closed)
     mass = cfg.density_kg_m3 * inside.volume_m3
     thing = Thing(
         name,
-        Shape(mesh, texture, parts.parts),
+        Shape(looks, texture, parts.parts),
         mass,
         pose=pose,
         com=tuple(inside.com),
         inertia=mass / inside.volume_m3 * inside.inertia,
     )
     nowhere = Settled(thing, 0.0, 0.0, 0.0, "")
-    return TwinObject(thing, splats, nowhere, check(mesh), parts, np.nan, np.nan, 1.0)
+    return TwinObject(thing, splats, nowhere, inside.volume_m3, check(closed), parts, np.nan, np.nan, 1.0)
 
 
 def _settled(
@@ -286,6 +328,8 @@ def _settled(
 
 
 def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
+    from PIL import Image
+
     folder = draft.folder
     write_mjcf([m.thing for m in built.objects], folder, table=built.table)
     about: dict[str, Any] = {}
@@ -296,11 +340,17 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
         if len(m.splats.means):
             m.splats.save(own / "splats.ply")
         export(m.thing, own, cfg.formats)
+        for shown in m.checks[:_CHECKS]:
+            (own / "checks").mkdir(exist_ok=True)
+            for kind, picture in (("photo", shown.photo), ("drawn", shown.drawn)):
+                Image.fromarray(picture).save(own / "checks" / f"{shown.name}.{kind}.png")
         about[m.thing.name] = {
-            "psnr_db": m.psnr_db, "ssim": m.ssim, "seen": m.seen, "volume_m3": solid(_mesh(m.thing)).volume_m3,
+            "psnr_db": m.psnr_db if m.checks else None, "ssim": m.ssim if m.checks else None,
+            "seen": m.seen, "volume_m3": m.volume_m3,
             "parts": len(m.parts.parts), "volume_over_mesh": m.parts.volume_over_mesh,
             "concavity_m": m.parts.concavity_m, "fit": m.fitness.fit, "problems": list(m.fitness.problems),
             "moved_m": m.settled.moved_m, "drift_m": m.settled.drift_m, "splats": len(m.splats.means),
+            "checks": {c.name: c.psnr_db for c in m.checks[:_CHECKS]},
             "notes": list(m.notes),
         }  # fmt: skip
     if built.cameras is not None:
@@ -319,11 +369,6 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
         "seconds": dict(built.seconds),
         "statuses": [s.to_json() for s in built.statuses],
     }
-
-
-def _mesh(thing: Thing) -> Mesh:
-    assert isinstance(thing.shape, Shape)
-    return thing.shape.visual
 
 
 class _Clock:

@@ -29,6 +29,8 @@ from dexloop.vision.views import View
 
 _TRUNCATION = 3.0
 """Distances are cut off at this many voxels: beyond it a view says "free", or nothing at all behind the surface."""
+_FREE = 0.1
+"""Weight of a view that sees far behind a voxel: it may look through a gap between splats."""
 _LEAST_COSINE = 0.15
 """Surfaces seen at a flatter angle than this tell nothing: their depth jumps from pixel to pixel."""
 _LEAST_ALPHA = 0.5
@@ -44,6 +46,8 @@ _ITERATIONS, _TOLERANCE = 200, 1e-4
 """Of the conjugate gradients: at most so many, and until residuals have fallen to this share."""
 _MARGIN_PX = 24
 """How far around a mask pictures are looked at [px]."""
+_TUNNEL = 2
+"""Half of the width of tunnels that are closed [voxels]."""
 _MOST_VOXELS = 40_000_000
 
 
@@ -217,6 +221,8 @@ def _add_view(
                     continue
                 # Behind the surface a view knows less the deeper it goes: the other side may be near.
                 share = sure * (nearest / pz) ** 2 * min(1.0, (d + truncation) / truncation)
+                if d > truncation:
+                    share *= _FREE
                 total[i, j, k] += share * min(d, truncation)
                 weight[i, j, k] += share
 
@@ -293,6 +299,8 @@ def _one_solid(field: Float[np.ndarray, "x y z"], truncation: float) -> Float[np
         raise InputError("no surface lies in the box: check the box, the masks and that depth is in metres")
     sizes = np.bincount(labels.ravel())
     solid = labels == 1 + int(np.argmax(sizes[1:]))
+    # Tunnels of a voxel or two are noise: no view looked through them.
+    solid = ndimage.binary_closing(np.pad(solid, _TUNNEL), iterations=_TUNNEL)[(slice(_TUNNEL, -_TUNNEL),) * 3]
     filled = np.asarray(ndimage.binary_fill_holes(solid), dtype=bool)
     # A voxel that changes sides is put just beyond the surface, so that the contour of its neighbours hardly moves.
     field = np.where(filled & (field >= 0), -0.5 * truncation, field)

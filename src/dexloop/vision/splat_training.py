@@ -17,7 +17,7 @@ from dexloop.vision.appearance import crop
 from dexloop.vision.metrics import ssim_with_gradient
 from dexloop.vision.rasterise import Drawing, Gradients
 from dexloop.vision.splat_gpu import renderer
-from dexloop.vision.splats import Splats, joined
+from dexloop.vision.splats import FLAT, Splats, joined
 from dexloop.vision.views import View
 
 _MARGIN_PX = 12
@@ -49,6 +49,11 @@ class SplatCfg:
     """Weight of 1 - SSIM; the mean absolute difference has the rest."""
     mask: float = 0.3
     """Weight of the squared difference of opacity and mask."""
+    flat: float = 0.1
+    """How hard splats are pressed flat and opaque, over what pictures pull at them: fog is seen behind where it begins,
+    and a surface is none."""
+    edge_px: int = 2
+    """Width of the outline in which masks are not believed and pictures mix object and background [px]."""
     depth: float = 0.3
     """Weight of the difference in depth over the object's size, where depths are given."""
     alone: bool = True
@@ -93,7 +98,9 @@ def train(
     if not views:
         raise InputError("no views to train splats on: give at least one picture with its camera")
     rng, render = np.random.default_rng(cfg.seed), renderer()
-    pyramid = [[_target(view, shrink, (depths or {}).get(view.name)) for view in views] for shrink in cfg.shrinks]
+    pyramid = [
+        [_target(view, shrink, cfg.edge_px, (depths or {}).get(view.name)) for view in views] for shrink in cfg.shrinks
+    ]
     model = _Model(start.with_degree(cfg.degree), _extent(views), cfg)
     bright = np.ones((len(views), 3), np.float32)
     queue: list[int] = []
@@ -140,11 +147,13 @@ class _Target:
     camera: Camera
     rgb: Float[np.ndarray, "h w 3"]
     mask: Float[np.ndarray, "h w"]
+    edge: Bool[np.ndarray, "h w"]
+    """Where object and background mix."""
     where: Bool[np.ndarray, "h w"]
     depth: Float[np.ndarray, "h w"] | None
 
 
-def _target(view: View, shrink: int, depth: Float[np.ndarray, "h w"] | None) -> _Target:
+def _target(view: View, shrink: int, edge_px: int, depth: Float[np.ndarray, "h w"] | None) -> _Target:
     h, w = view.rgb.shape[:2]
     mask = np.ones((h, w), np.bool_) if view.mask is None else view.mask
     if not mask.any():
@@ -171,9 +180,11 @@ def _target(view: View, shrink: int, depth: Float[np.ndarray, "h w"] | None) -> 
         T_world_camera=view.T_world_camera,
     )
     share = reduced(mask)
+    band = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((2 * (edge_px // 2) + 1,) * 2, np.uint8))
+    edge = reduced(band) > 0 if edge_px else np.zeros(share.shape, np.bool_)
     near = cv2.dilate((share > 0).astype(np.uint8), np.ones((9, 9), np.uint8)) > 0
     far = None if depth is None else depth[part][shrink // 2 :: shrink, shrink // 2 :: shrink][:high, :wide]
-    return _Target(camera, reduced(view.rgb) / 255.0, share, near, far)
+    return _Target(camera, reduced(view.rgb) / 255.0, share, edge, near, far)
 
 
 def _compare(
@@ -198,6 +209,7 @@ def _compare(
         bright /= bright.mean(axis=0)  # how bright all views are together is the splats' matter
     shown = own * bright[i] + (1.0 - drawing.alpha)[..., None] * behind
     wanted = target.rgb * mask + behind * (1.0 - mask) if cfg.alone else np.where(mask > 0.5, target.rgb, shown)
+    wanted = np.where(target.edge[..., None], shown, wanted)
     difference = shown - wanted
     error = float((difference**2 * mask).sum() / (3.0 * area))
     weight = np.float32(1.0 / (3.0 * area))
@@ -207,7 +219,7 @@ def _compare(
     # shown = bright * rgb + (1 - bright) (1 - alpha) behind
     d_alpha = (d_shown * ((bright[i] - 1.0) * behind)).sum(axis=2)
     if cfg.alone:
-        d_alpha += (2.0 * cfg.mask / area) * (drawing.alpha - inside)
+        d_alpha += (2.0 * cfg.mask / area) * np.where(target.edge, 0.0, drawing.alpha - inside)
     d_depth = None
     if target.depth is not None and cfg.depth > 0:
         known = (target.depth > 0) & (drawing.alpha > 0.5) & (inside > 0.5)
@@ -250,12 +262,26 @@ class _Model:
         self._count += 1
         means = 1.6e-4 * self._extent * 0.01**done
         rates = (means, 5e-3, 1e-3, 5e-2, 2.5e-3)
-        pulls = (gradients.means, gradients.log_scales, gradients.quats, gradients.logits, gradients.sh)
+        scales, logits = self._pressed(gradients, seen)
+        pulls = (gradients.means, scales, gradients.quats, logits, gradients.sh)
         c1, c2 = 1 - _BETA1**self._count, 1 - _BETA2**self._count
         for array, pull, (m, v), rate in zip(self._arrays(), pulls, self._moments, rates, strict=True):
             later = 3 if array.ndim == 3 else array.size  # harmonics beyond the constant learn more slowly
             x, g, m, v = (a.reshape(len(a), -1) for a in (array, pull, m, v))
             _adam(x, g, m, v, np.float32(rate), later, np.float32(c1), np.float32(c2))
+
+    def _pressed(self, gradients: Gradients, seen: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the gradients of scales and opacities, with a pull towards flat and opaque."""
+        scales, logits = gradients.log_scales, gradients.logits
+        if not self._cfg.flat or not seen.any():
+            return scales, logits
+        scales, logits = scales.copy(), logits.copy()
+        order = np.sort(self.splats.log_scales, axis=1)
+        thick = np.flatnonzero(seen & (order[:, 0] - order[:, 1] > np.log(FLAT)))
+        thinnest = self.splats.log_scales[thick].argmin(axis=1)
+        scales[thick, thinnest] += self._cfg.flat * np.sqrt(np.mean(scales[seen] ** 2))
+        logits[seen] -= self._cfg.flat * np.sqrt(np.mean(logits[seen] ** 2))
+        return scales, logits
 
     def grow(self, done: float) -> None:
         """Splits the splats that pictures pull at most, so that their number grows evenly up to the most allowed."""

@@ -16,6 +16,8 @@ SH_C0 = 0.28209479177387814
 """The constant spherical harmonic: colour = 0.5 + SH_C0 * sh[0] + ... ."""
 MOST_DEGREE = 3
 """Of spherical harmonics, as in every reader of the format."""
+FLAT = 0.2
+"""Thickness over width of a splat that lies on a surface."""
 _FIRST_OPACITY = 0.1
 """Of splats made from points: low enough that wrong ones are soon gone."""
 
@@ -65,12 +67,19 @@ class Splats:
         return np.clip(0.5 + SH_C0 * self.sh[:, 0], 0.0, 1.0)
 
     @staticmethod
-    def from_points(points: Float[np.ndarray, "n 3"], colours: Float[np.ndarray, "n 3"], *, degree: int = 0) -> Splats:
-        """Makes round splats as large as the gaps between points.
+    def from_points(
+        points: Float[np.ndarray, "n 3"],
+        colours: Float[np.ndarray, "n 3"],
+        normals: Float[np.ndarray, "n 3"] | None = None,
+        *,
+        degree: int = 0,
+    ) -> Splats:
+        """Makes splats as large as the gaps between points: round, or flat where normals are given.
 
         Args:
             points: [m]
             colours: RGB, 0 to 1.
+            normals: Of the surface that the points lie on, of length one.
             degree: Of the spherical harmonics; all but the constant are zero.
         """
         from scipy.spatial import KDTree
@@ -85,8 +94,17 @@ class Splats:
         sh = np.zeros((n, (degree + 1) ** 2, 3))
         sh[:, 0] = (colours - 0.5) / SH_C0
         logit = np.log(_FIRST_OPACITY / (1.0 - _FIRST_OPACITY))
+        scales = np.repeat(scales[:, None], 3, axis=1)
         quats = np.tile([1.0, 0.0, 0.0, 0.0], (n, 1))
-        return Splats(points, np.repeat(scales[:, None], 3, axis=1), quats, np.full(n, logit), sh)
+        if normals is not None:
+            scales[:, 2] += np.log(FLAT)
+            z = np.broadcast_to([0.0, 0.0, 1.0], (n, 3))
+            half = (
+                z + np.where(normals[:, 2:] < -0.999, [1e-3, 0.0, 0.0], 0.0) + normals
+            )  # halfway from z to the normal
+            half /= np.linalg.norm(half, axis=1, keepdims=True)
+            quats = np.concatenate([np.sum(z * half, axis=1, keepdims=True), np.cross(z, half)], axis=1)
+        return Splats(points, scales, quats, np.full(n, logit), sh)
 
     def taken(self, which: Bool[np.ndarray, " n"] | Int[np.ndarray, " m"]) -> Splats:
         """Returns some of the splats."""
