@@ -13,8 +13,9 @@ from jaxtyping import Float, UInt8
 from dexloop.core import se3
 from dexloop.core.artifacts import Twin
 from dexloop.core.camera import Camera
-from dexloop.core.errors import InputError, UnknownName
+from dexloop.core.errors import UnknownName
 from dexloop.sim.render import Renderer
+from dexloop.vision.rasterise import Drawing
 from dexloop.vision.splat_gpu import renderer
 from dexloop.vision.splats import Splats
 
@@ -67,17 +68,12 @@ class CoupledRenderer:
 
     def draw(self, data: mujoco.MjData, camera: Camera) -> Picture:
         """Draws one state; after a change of `qpos`, `mujoco.mj_forward` tells where the bodies are."""
-        rgb, depth = self._others.rgb(data, camera) / np.float32(255.0), self._others.depth(data, camera)
-        if camera.T_world_camera is None:
-            raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
-        layers = [(rgb, np.ones_like(depth), depth)]
+        behind = Picture(self._others.rgb(data, camera), self._others.depth(data, camera))
+        clouds = []
         for body, cloud in self._splats.items():
-            T_world_body = se3.from_pose(np.concatenate([data.xpos[body], data.xquat[body]]))
-            own = replace(camera, T_world_camera=se3.inverse(T_world_body) @ camera.T_world_camera)
-            drawn = self._draw_splats(cloud, own)
-            # At outlines, where splats stop less than half of the light, there is a mean depth only.
-            layers.append((drawn.rgb, drawn.alpha, np.where(drawn.median_depth > 0, drawn.median_depth, drawn.depth)))
-        return _over(layers)
+            T_body_world = se3.inverse(se3.from_pose(np.concatenate([data.xpos[body], data.xquat[body]])))
+            clouds.append(self._draw_splats(cloud, replace(camera, T_world_camera=T_body_world @ _place(camera))))
+        return _over(behind, clouds)
 
     def close(self) -> None:
         """Lets go of the OpenGL context."""
@@ -90,14 +86,25 @@ class CoupledRenderer:
         self.close()
 
 
-def _over(layers: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Picture:
-    """Lays pictures (colour times alpha, alpha, depth) over one another, in each pixel the far ones first."""
+def _place(camera: Camera) -> Float[np.ndarray, "4 4"]:
+    assert camera.T_world_camera is not None  # else it would not have drawn the rest
+    return camera.T_world_camera
+
+
+def _over(behind: Picture, clouds: list[Drawing]) -> Picture:
+    """Lays drawings of splats over and under an opaque picture, in each pixel the far ones first."""
+    rgb, depth = behind.rgb.copy(), behind.depth.copy()
+    seen = np.logical_or.reduce([cloud.alpha > 0 for cloud in clouds]) if clouds else np.zeros(depth.shape, bool)
+    layers = [(behind.rgb[seen] / np.float32(255.0), np.ones(int(seen.sum()), np.float32), behind.depth[seen])]
+    for cloud in clouds:
+        # At outlines, where splats stop less than half of the light, there is a mean depth only.
+        median = cloud.median_depth[seen]
+        layers.append((cloud.rgb[seen], cloud.alpha[seen], np.where(median > 0, median, cloud.depth[seen])))
     colours, alphas, depths = (np.stack(each) for each in zip(*layers, strict=True))
-    order = np.argsort(-depths, axis=0, kind="stable")
-    rgb, depth = np.zeros_like(colours[0]), np.zeros_like(depths[0])
-    for k in order:
-        here = k[None]
-        alpha = np.take_along_axis(alphas, here, axis=0)[0]
-        rgb = np.take_along_axis(colours, here[..., None], axis=0)[0] + (1.0 - alpha[..., None]) * rgb
-        depth = np.where(alpha > 0.5, np.take_along_axis(depths, here, axis=0)[0], depth)
-    return Picture(np.round(255.0 * np.clip(rgb, 0.0, 1.0)).astype(np.uint8), depth)
+    colour, far, pixel = np.zeros_like(colours[0]), np.zeros_like(depths[0]), np.arange(depths.shape[1])
+    for k in np.argsort(-depths, axis=0):
+        alpha = alphas[k, pixel]
+        colour = colours[k, pixel] + (1.0 - alpha[:, None]) * colour
+        far = np.where(alpha > 0.5, depths[k, pixel], far)
+    rgb[seen], depth[seen] = np.round(255.0 * np.clip(colour, 0.0, 1.0)).astype(np.uint8), far
+    return Picture(rgb, depth)
