@@ -31,7 +31,7 @@ def surface_splats(*, count: int = 400, degree: int = 1) -> Splats:
 
 
 def small_twin(folder: Path, *, splats: bool = True) -> Twin:
-    """Writes a twin of the box "block", which stands on its table, with two cameras; laid out as `dexloop twin` does."""
+    """Writes a twin of the box "block" on its table, seen by two cameras, laid out as the stage does."""
     box = trimesh.creation.box(SIDES_M)
     mesh = Mesh(np.asarray(box.vertices), np.asarray(box.faces))
     thing = Thing("block", Shape(mesh, None, (mesh,)), MASS_KG, pose=POSE)

@@ -69,14 +69,12 @@ def test_splats_follow_their_body_and_their_harmonics_turn_with_it(cloud: Splats
 def test_what_is_nearer_hides_what_is_behind() -> None:
     """A block drawn by its geometry, before and behind one that is drawn by splats."""
     scene = compose(Table(), _block(), _block("other", (0.3, 0.0, 0.04)))
-    towards = (CAMERA.T_world_camera[:3, 3] - [0.0, 0.0, 0.04]) * [1.0, 1.0, 0.0]
-    near, far = (np.array([*(sign * 0.25 * towards), 0.0]) for sign in (1.0, -1.0))
-    upright = np.array([1.0, 0.0, 0.0, 0.0])
+    towards = CAMERA.T_world_camera[:3, 3]
+    near, far = ((*(sign * 0.25 * towards[:2]), 0.04, 1.0, 0.0, 0.0, 0.0) for sign in (1.0, -1.0))
     with CoupledRenderer(scene.model, {"block": surface_splats()}, 96, 72) as renderer:
         blues, depths = [], []
         for where in (near, far):
-            at = np.concatenate([where[:3] + [0.0, 0.0, 0.04], upright])
-            picture = renderer.draw(_state(scene, other=at), CAMERA)
+            picture = renderer.draw(_state(scene, other=np.array(where)), CAMERA)
             blues.append(int(_blue(picture.rgb).sum()))
             u, v = np.round(CAMERA.project_world(np.array([0.0, 0.0, 0.04]))).astype(int)
             depths.append(float(picture.depth[v, u]))
@@ -88,19 +86,21 @@ def test_what_is_nearer_hides_what_is_behind() -> None:
 
 
 def test_two_clouds_are_sorted_by_depth() -> None:
-    scene = compose(Table(), _block(), _block("other", (0.3, 0.0, 0.04)))
-    clouds = {"block": surface_splats(), "other": surface_splats()}
-    at = np.array([0.06, 0.05, 0.05, *se3.so3_exp(np.array([0.0, 0.0, 0.5]))])
+    """Against one cloud of both, in the air: what reaches into the table is hidden by it."""
+    scene, empty = compose(Table(), _block(), _block("other")), compose(Table())
+    poses = {
+        "block": np.array([0.0, 0.0, 0.1, 1.0, 0.0, 0.0, 0.0]),
+        "other": np.array([-0.06, 0.07, 0.11, *se3.so3_exp(np.array([0.0, 0.0, 0.5]))]),
+    }
+    clouds = {name: surface_splats() for name in poses}
     with CoupledRenderer(scene.model, clouds, 96, 72) as renderer:
-        seen = renderer.draw(_state(scene, other=at), CAMERA)
-    with Renderer(compose(Table()).model, 96, 72) as plain:
-        behind = plain.rgb(_state(compose(Table())), CAMERA)
-    still = se3.from_pose(np.array([0.0, 0.0, 0.04, 1.0, 0.0, 0.0, 0.0]))
-    both = rasterise.render(joined([clouds["block"].moved(still), clouds["other"].moved(se3.from_pose(at))]), CAMERA)
+        seen = renderer.draw(_state(scene, **poses), CAMERA)
+    with Renderer(empty.model, 96, 72) as plain:
+        behind = plain.rgb(_state(empty), CAMERA)
+    both = rasterise.render(joined([clouds[name].moved(se3.from_pose(pose)) for name, pose in poses.items()]), CAMERA)
     expected = both.rgb + (1.0 - both.alpha[..., None]) * behind / 255.0
-    wrong = np.abs(seen.rgb / 255.0 - np.clip(expected, 0.0, 1.0)).max(axis=-1) > 0.05
-    assert both.alpha.mean() > 0.1
-    assert wrong.mean() < 0.01, "they differ at outlines only"
+    assert (both.alpha > 0.9).mean() > 0.05
+    np.testing.assert_allclose(seen.rgb / 255.0, np.clip(expected, 0.0, 1.0), atol=0.02)
 
 
 def test_without_splats_all_is_drawn_by_its_mesh() -> None:

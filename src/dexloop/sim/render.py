@@ -83,7 +83,9 @@ class Renderer:
         if camera.T_world_camera is None:
             raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
         if (camera.width, camera.height) != size:
-            raise InputError(f"camera {camera.name!r} is {camera.width} x {camera.height} px, not {size[0]} x {size[1]}")
+            raise InputError(
+                f"camera {camera.name!r} is {camera.width} x {camera.height} px, not {size[0]} x {size[1]}"
+            )
         self._renderer.update_scene(data)
         _point(self._renderer.scene, camera.T_world_camera, camera)
 
