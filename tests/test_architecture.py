@@ -54,6 +54,7 @@ HEAVY = {
     "scipy",
     "numba",
     "jax",
+    "viser",
 }
 
 

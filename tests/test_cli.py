@@ -203,6 +203,42 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     assert told.count("push") == 0, "what is done is not done again"
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_view_serves_a_run_until_ctrl_c(capsys, tmp_path, monkeypatch, opened):
+    import urllib.request
+
+    from dexloop import show
+    from tests.view.runs import run_with_twin
+
+    pytest.importorskip("viser", reason="the viewer needs viser")
+    run_with_twin(tmp_path / "run")
+    answers, pages = [], []
+
+    class Waiting:
+        def wait(self):
+            url = json.loads(capsys.readouterr().out)["url"]
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                answers.append(answer.status)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "wait_for_ever", Waiting().wait)
+    monkeypatch.setattr(show.webbrowser, "open", pages.append)
+    words = ["view", str(tmp_path / "run"), "--port", "0", "--json", *([] if opened else ["--no-open"])]
+    code, out, _ = run(capsys, *words)
+    assert (code, out) == (0, ""), "nothing but the address is printed"
+    assert answers == [200]
+    assert len(pages) == opened
+
+
+def test_view_of_a_run_without_a_twin_says_how_to_make_one(capsys, tmp_path):
+    from dexloop.core.run import Run
+
+    Run.create(tmp_path / "run")
+    code, _, err = run(capsys, "view", str(tmp_path / "run"))
+    assert code == 2
+    assert "has no twin" in err
+
+
 def test_ctrl_c_is_one_line(tmp_path):
     program = (
         "import sys\nfrom dexloop import cli\nimport dexloop.show\n"
@@ -232,6 +268,7 @@ def test_ctrl_c_is_one_line(tmp_path):
         ["demo", "--object", "teapot", "--out", "never"],
         ["replay-dump", "absent.npz"],
         ["capture", "show", "absent"],
+        ["view", "absent"],
     ],
 )
 def test_bad_input_is_one_answer_in_json_and_leaves_nothing(capsys, tmp_path, monkeypatch, words):

@@ -343,6 +343,28 @@ class Demo(_Command):
         return 0
 
 
+@dataclass(frozen=True)
+class View(_Command):
+    """Look at a run's twin in the browser: splats, mesh, convex parts, cameras. Move it, and play how it falls."""
+
+    draws: ClassVar[bool] = False  # the browser does
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")] = Path("runs/demo")
+    """The run's folder."""
+    port: int = 8080
+    """Where the page is; the next free port if this one is taken, any free one for 0."""
+    host: str = "127.0.0.1"
+    """The address to listen at: this machine alone, or 0.0.0.0 for all who can reach it."""
+    open: bool = True
+    """Open the page in the browser."""
+
+    def run(self) -> int:
+        """Serves the page until Ctrl-C."""
+        from dexloop.show import viewed
+
+        return viewed(self)
+
+
 Commands = (
     Annotated[Doctor, subcommand("doctor")]
     | Annotated[Demo, subcommand("demo")]
@@ -351,6 +373,7 @@ Commands = (
     | Annotated[CaptureCommand, subcommand("capture")]
     | Annotated[TwinCommand, subcommand("twin")]
     | Annotated[Identify, subcommand("identify")]
+    | Annotated[View, subcommand("view")]
     | Annotated[Replay, subcommand("replay-dump")]
 )
 

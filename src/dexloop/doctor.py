@@ -118,6 +118,7 @@ PARTS = (
         "Run `pip install mujoco-mjx`.",
     ),
     Part("usd", ("usd-core",), "writes twins as USD", "Run `pip install usd-core`."),
+    Part("viser", ("viser",), "shows twins in the browser", "Run `pip install viser`."),
     Part("gsplat", ("gsplat",), "splats on a GPU with CUDA", "Run `pip install gsplat` where CUDA and torch are."),
 )
 

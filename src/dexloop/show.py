@@ -1,8 +1,12 @@
-"""What the commands print: robots, the lab, captures, beliefs."""
+"""What the commands print: robots, the lab, captures, beliefs; and the page that one of them serves."""
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
+import sys
+import threading
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +18,7 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level
 
 if TYPE_CHECKING:
-    from dexloop.cli import Identify, Import, TwinCommand
+    from dexloop.cli import Identify, Import, TwinCommand, View
     from dexloop.core.artifacts import Belief
     from dexloop.lab.cfg import LabCfg
     from dexloop.robots.embodiment import Embodiment
@@ -258,6 +262,30 @@ def planned(command: Identify) -> int:
         return 0
     console.show([(k + 1, r.words) for k, r in enumerate(ranked)], ("", "next motion, the best first"))
     return 0
+
+
+def viewed(command: View) -> int:
+    """Carries out `dexloop view`: says where the page is, and serves it until Ctrl-C."""
+    from dexloop.core.run import Run
+    from dexloop.view.contents import contents
+    from dexloop.view.page import Page
+
+    with Page(contents(Run.open(command.run_folder)), host=command.host, port=command.port) as page:
+        if command.json:
+            console.say_json({"url": page.url})
+        else:
+            console.say(f"{page.contents.title} is at {page.url}; Ctrl-C ends it")
+        sys.stdout.flush()
+        if command.open:
+            webbrowser.open(page.url)
+        with contextlib.suppress(KeyboardInterrupt):
+            wait_for_ever()
+    return 0
+
+
+def wait_for_ever() -> None:
+    """Waits for Ctrl-C."""
+    threading.Event().wait()
 
 
 def _of_run(run: Any, stage: str) -> Path:

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
-from dexloop.core.errors import UnknownName
+from dexloop.core.errors import InputError, UnknownName
 from dexloop.sim.parts import FixedCamera, Light, Primitive, Thing
 from dexloop.sim.render import Renderer, camera_of, place_camera
 from dexloop.sim.scene import compose
@@ -46,6 +48,23 @@ def test_a_carried_camera_sees_from_its_new_place():
     with Renderer(model, 320, 240) as renderer:
         rows, columns = np.nonzero(renderer.segmentation(data, "cam") == model.body("ball").id)
     np.testing.assert_allclose([columns.mean(), rows.mean()], moved.project_world(data.body("ball").xpos), atol=0.5)
+
+
+def test_a_camera_that_is_not_in_the_model_sees_the_same_as_one_that_is():
+    scene = push_scene()
+    model, data = World(scene).snapshot()
+    model.vis.headlight.diffuse[:] = 0.5  # a lamp that goes with the camera
+    place_camera(model, data, replace(OFF_CENTRE, name="cam"))
+    with Renderer(model, 320, 240) as renderer:
+        near = np.abs(renderer.rgb(data, OFF_CENTRE).astype(int) - renderer.rgb(data, "cam")) <= 2
+        assert near.all(axis=-1).mean() > 0.999
+        np.testing.assert_allclose(renderer.depth(data, OFF_CENTRE), renderer.depth(data, "cam"), rtol=2e-3)
+        same = renderer.segmentation(data, OFF_CENTRE) == renderer.segmentation(data, "cam")
+        assert same.mean() > 0.999
+        with pytest.raises(InputError, match="160 x 240 px, not 320 x 240"):
+            renderer.rgb(data, replace(OFF_CENTRE, width=160))
+        with pytest.raises(InputError, match="T_world_camera"):
+            renderer.rgb(data, replace(OFF_CENTRE, T_world_camera=None))
 
 
 def test_a_texture_is_neither_mirrored_nor_upside_down():

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, UInt8
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
-from dexloop.core.errors import MissingPart, UnknownName
+from dexloop.core.errors import InputError, MissingPart, UnknownName
 from dexloop.sim import gl
 from dexloop.sim.parts import CV_TO_GL, PIXEL_M
 from dexloop.sim.quantities import to_pixels
@@ -39,25 +39,25 @@ class Renderer:
                 f"mujoco, or set MUJOCO_GL={found.backend}, and start again"
             ) from error
 
-    def rgb(self, data: mujoco.MjData, camera: str) -> UInt8[np.ndarray, "h w 3"]:
-        """Returns the colour picture."""
-        self._renderer.update_scene(data, camera=self._known(camera))
+    def rgb(self, data: mujoco.MjData, camera: str | Camera) -> UInt8[np.ndarray, "h w 3"]:
+        """Returns the colour picture, seen by a camera of the model or by one that stands anywhere."""
+        self._look(data, camera)
         return self._renderer.render()
 
-    def depth(self, data: mujoco.MjData, camera: str) -> Float[np.ndarray, "h w"]:
+    def depth(self, data: mujoco.MjData, camera: str | Camera) -> Float[np.ndarray, "h w"]:
         """Returns the distance along the camera's z axis [m]."""
         self._renderer.enable_depth_rendering()
         try:
-            self._renderer.update_scene(data, camera=self._known(camera))
+            self._look(data, camera)
             return self._renderer.render()
         finally:
             self._renderer.disable_depth_rendering()
 
-    def segmentation(self, data: mujoco.MjData, camera: str) -> Int[np.ndarray, "h w"]:
+    def segmentation(self, data: mujoco.MjData, camera: str | Camera) -> Int[np.ndarray, "h w"]:
         """Returns the number of the body seen at each pixel; 0 is the world, -1 is nothing."""
         self._renderer.enable_segmentation_rendering()
         try:
-            self._renderer.update_scene(data, camera=self._known(camera))
+            self._look(data, camera)
             picture = self._renderer.render()
         finally:
             self._renderer.disable_segmentation_rendering()
@@ -75,11 +75,41 @@ class Renderer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _look(self, data: mujoco.MjData, camera: str | Camera) -> None:
+        if isinstance(camera, str):
+            self._renderer.update_scene(data, camera=self._known(camera))
+            return
+        size = (self._renderer.width, self._renderer.height)
+        if camera.T_world_camera is None:
+            raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
+        if (camera.width, camera.height) != size:
+            raise InputError(
+                f"camera {camera.name!r} is {camera.width} x {camera.height} px, not {size[0]} x {size[1]}"
+            )
+        self._renderer.update_scene(data)
+        _point(self._renderer.scene, camera.T_world_camera, camera)
+
     def _known(self, camera: str) -> str:
         names = [self.model.camera(i).name for i in range(self.model.ncam)]
         if camera not in names:
             raise UnknownName("camera", camera, names)
         return camera
+
+
+def _point(scene: mujoco.MjvScene, T_world_camera: Float[np.ndarray, "4 4"], camera: Camera) -> None:
+    """Gives a scene that is ready to be drawn another camera; the lamp on the viewer's head goes with it."""
+    (_, up, forward), eye = (T_world_camera[:3, :3] * [1.0, -1.0, 1.0]).T, T_world_camera[:3, 3]
+    for view in scene.camera:  # a left and a right eye, which are one
+        view.pos, view.up, view.forward = eye, up, forward
+        near = view.frustum_near
+        # Pixel centres are whole numbers, so that the picture goes from -0.5 to its size - 0.5.
+        view.frustum_top = near * (camera.cy + 0.5) / camera.fy
+        view.frustum_bottom = near * (camera.cy + 0.5 - camera.height) / camera.fy
+        view.frustum_center = near * (0.5 * (camera.width - 1) - camera.cx) / camera.fx
+        view.frustum_width = near * 0.5 * camera.width / camera.fx  # half of it, in spite of its name
+    for light in scene.lights:
+        if light.headlight:
+            light.pos, light.dir = eye, forward
 
 
 def camera_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Camera:
