@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import peers
+from benchmarks import cube_tosses, peers
 from benchmarks.metric import Metric
 from dexloop.capture.plans import FreeMotion, Plan, Push
 from dexloop.capture.record import capture
@@ -39,7 +39,7 @@ SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distanc
 
 def run() -> list[Metric]:
     metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _slow_push()
-    return metrics + _clock() + _seconds() + _speed()
+    return metrics + _clock() + _tosses() + _seconds() + _speed() + _growth()
 
 
 def trial(name: str, seed: int, plans: Sequence[Plan], cfg: IdentifyCfg, *, video: bool = False) -> tuple[Fit, Lab]:
@@ -149,6 +149,38 @@ def _clock() -> list[Metric]:
         found = summary(fit)["clocks"]["camera"]["offset_s"]
         errors.append(abs(found - lab.truth().clock_offset_s))
     return [Metric("clock: largest error of the offset", float(max(errors)), "s", "lower", 0.5, 0.003)]
+
+
+def _tosses() -> list[Metric]:
+    """Real tosses of a cube, where the data are at hand: nothing pushes it, so its mass cannot be told."""
+    if cube_tosses.folder() is None:
+        print("no real tosses: set DEXLOOP_CUBE_TOSSES to their folder", file=sys.stderr)
+        return []
+    found = cube_tosses.fitted()
+    low, high = cube_tosses.FRICTION
+    note = f"interval {found.friction_interval[0]:.3f} to {found.friction_interval[1]:.3f}, asked for {low} to {high}"
+    outside = max(low - found.friction, found.friction - high, 0.0)
+    off = abs(found.inertia_per_mass / (cube_tosses.INERTIA / cube_tosses.MASS) - 1.0)
+    ratios = [after / found.held_out["before"][stream] for stream, after in found.held_out["after"].items()]
+    return [
+        Metric("tosses: friction outside what was published", outside, "1", "lower", 0.5, 0.0, note),
+        Metric("tosses: error of inertia over mass", off, "1", "lower", 0.5, 0.1),
+        Metric("tosses: error on tosses kept back, after over before", max(ratios), "1", "lower", 0.2, 1.0),
+        Metric(
+            "tosses: mass is said not to be identifiable", float(not found.mass_identifiable), "1", "higher", 0.0, 1.0
+        ),
+    ]
+
+
+def _growth() -> list[Metric]:
+    """How the cost of a Jacobian grows: an exponent of one is linear."""
+    metrics = []
+    for what, curve in peers.growth().items():
+        (n0, t0), (n1, t1) = curve[0], curve[-1]
+        note = ", ".join(f"{n}: {1e3 * t:.0f} ms" for n, t in curve)
+        exponent = float(np.log(t1 / t0) / np.log(n1 / n0))
+        metrics.append(Metric(f"growth: exponent of {what}", exponent, "1", "lower", 0.3, 1.1, note))
+    return metrics
 
 
 def _seconds() -> list[Metric]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import mujoco
@@ -125,6 +125,25 @@ def problem(*, seed: int = 0, steps: int = STEPS) -> SharedProblem:
     measured = {name: out[name][0] + rng.normal(0.0, sd, out[name][0].shape) for name, sd in NOISE.items()}
     times_s = t + scene.model.opt.timestep
     return SharedProblem(scene, command[:, None], times_s, measured, NOISE, start, truth, bounds)
+
+
+def growth() -> dict[str, list[tuple[int, float]]]:
+    """Returns what a Jacobian of dexloop's solver takes [s] with more steps, recordings and unknowns."""
+    shared = problem()
+    names = list(shared.start)
+    segment = _segment(shared)
+
+    def seconds(names: Sequence[str], segments: Sequence[Segment]) -> float:
+        solver = Solver(Problem(shared.scene, [model_unknown(shared.scene, n) for n in names], segments))
+        start = solver.start()
+        return _best(lambda: solver.assess(start))
+
+    longer = {n: _segment(problem(steps=n)) for n in (375, 750, 1500)}
+    return {
+        "steps": [(n, seconds(names, [longer[n]])) for n in longer],
+        "recordings": [(n, seconds(names, [segment] * n)) for n in (1, 2, 4)],
+        "unknowns": [(n, seconds(names[:n], [segment])) for n in (1, 2, 4)],
+    }
 
 
 def run_solver(shared: SharedProblem) -> Timing:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 
-from dexloop.capture.plans import FreeMotion, Push
+from dexloop.capture.plans import FreeMotion, Push, Scan
 from dexloop.capture.record import capture
+from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
 from dexloop.core.artifacts import Twin
 from dexloop.core.capture import Capture, Video
@@ -18,16 +20,18 @@ from dexloop.core.run import Run
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.stage import identify
 from dexloop.lab.cfg import LabCfg
-from dexloop.lab.known_twin import known_twin
 from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
 from dexloop.lab.truth import Truth
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
+from dexloop.twin.cfg import TwinCfg
+from dexloop.twin.stage import twin
 from dexloop.vision.video import VideoWriter, read_frames
 
 PLANS = (
+    Scan(),
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
@@ -43,6 +47,7 @@ def demo(
     progress: Callable[[str, float], None],
     nice: bool = True,
     cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
+    twin_cfg: TwinCfg = TwinCfg(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Runs the stages into a run's folder and returns a summary.
 
@@ -53,6 +58,7 @@ def demo(
         progress: Told what is going on.
         nice: Draw shadows and smooth edges, which takes long.
         cfg: How carefully to identify.
+        twin_cfg: How carefully to make the twin.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
@@ -65,10 +71,9 @@ def demo(
 
     run.ensure("capture", record)
     recorded = open_capture(run.stage_path("capture"))
-    # Until twins are made from scans, this one's geometry is given; mass, friction and all the rest are not.
-    twin = run.ensure("twin", lambda path: known_twin(recorded, path))
-    assert isinstance(twin, Twin)
-    belief = run.ensure("identify", lambda path: identify(twin, recorded, path, cfg=cfg, progress=progress))
+    made = run.ensure("twin", lambda path: twin(recorded, path, cfg=twin_cfg, progress=progress))
+    assert isinstance(made, Twin)
+    belief = run.ensure("identify", lambda path: identify(made, recorded, path, cfg=cfg, progress=progress))
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
@@ -76,13 +81,14 @@ def demo(
         picture.write_bytes(png(capture_figure(recorded)))
         _join([push.video("front") for push in pushes], film)
     truth = Lab.of(recorded, seed).truth()
-    report = write_report(run, truth=_labels(truth))
+    report = write_report(run, truth=_labels(truth, made))
     progress("drawing", 1.0)
     path = pushes[-1].stream("object_pose").value[:, :3]
     return {
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
         "the last push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
+        **_looks(made),
         **_found(belief, truth),
         "status": str(belief.status),
         "capture": str(recorded.path),
@@ -90,6 +96,14 @@ def demo(
         "film": str(film),
         "report": str(report),
     }
+
+
+def _looks(made: Twin) -> dict[str, str]:
+    """Says how the twin turned out."""
+    about = next(iter(made.header.meta["about"].values()))
+    seconds = sum(made.header.meta["seconds"].values())
+    psnr = "not checked" if about["psnr_db"] is None else f"{about['psnr_db']:.1f} dB on pictures that were kept back"
+    return {"twin": f"{psnr}, {1e6 * about['volume_m3']:.0f} cm³, {about['parts']} convex parts, in {seconds:.0f} s"}
 
 
 def _found(belief: Artifact, truth: Truth) -> dict[str, str]:
@@ -103,8 +117,11 @@ def _found(belief: Artifact, truth: Truth) -> dict[str, str]:
     }
 
 
-def _labels(truth: Truth) -> dict[str, float]:
+def _labels(truth: Truth, made: Twin) -> dict[str, float]:
     """Returns the lab's truth by the names of parameters, for the report's column."""
+    # The twin has axes of its own in the object; both stood in the same place when it was scanned.
+    own = se3.from_pose(mujoco.MjModel.from_xml_path(str(made.path / "scene.xml")).qpos0[:7])
+    com = se3.transform(se3.inverse(own) @ truth.T_world_object, truth.com)
     return {
         "object.mass": truth.mass_kg,
         "table.friction": truth.table_friction,
@@ -112,7 +129,7 @@ def _labels(truth: Truth) -> dict[str, float]:
         "table.stribeck": truth.stribeck_m_s,
         "fingertip.friction": truth.finger_friction,
         "clock.camera": truth.clock_offset_s,
-        **{f"object.com.{axis}": float(value) for axis, value in zip("xyz", truth.com, strict=True)},
+        **{f"object.com.{axis}": float(value) for axis, value in zip("xyz", com, strict=True)},
     }
 
 

@@ -143,7 +143,8 @@ def solve(
         match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
     still = {} if guided else _still_joints(scene, moved)
     scene = freeze(scene, still) if still else scene
-    matched = [_matched(scene, r, cfg, set(still), tell) for r in moved]
+    seen_at = _seen_at(twin)
+    matched = [_matched(scene, r, cfg, set(still), tell, seen_at) for r in moved]
     clock.lap("tracking")
     segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s, guided=guided)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
@@ -262,10 +263,26 @@ def _still_joints(scene: Scene, recordings: Sequence[Recording]) -> dict[str, fl
     return out
 
 
-def _matched(scene: Scene, recording: Recording, cfg: IdentifyCfg, held: set[str], tell: Progress) -> Matched:
+def _seen_at(twin: Twin | str | Path) -> Float[Array, "4 4"] | None:
+    """Returns where the rig said the object was when its twin was made of a scan; None for a twin of other origin."""
+    meta = twin.header.meta if isinstance(twin, Twin) else {}
+    if meta.get("geometry") != "scanned":
+        return None
+    return np.asarray(meta.get("T_world_object_rough", np.eye(4)), dtype=np.float64)
+
+
+def _matched(
+    scene: Scene,
+    recording: Recording,
+    cfg: IdentifyCfg,
+    held: set[str],
+    tell: Progress,
+    seen_at: Float[Array, "4 4"] | None,
+) -> Matched:
     poses = [i for i in recording.streams.values() if i.kind == "pose" and i.about != cfg.tool]
-    if recording.videos and (cfg.from_video or not poses):
-        tracked, whiten, notes = watch(scene, recording, tell)
+    # A pose that was recorded is that of the rig's own axes in the object, which a scan knows nothing of.
+    if recording.videos and (cfg.from_video or not poses or seen_at is not None):
+        tracked, whiten, notes = watch(scene, recording, tell, seen_at=seen_at)
         found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else (), held=held)
         keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
         keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]

@@ -18,9 +18,20 @@ Array = np.ndarray
 
 
 def watch(
-    scene: Scene, recording: Recording, tell: Callable[[str, float], None]
+    scene: Scene,
+    recording: Recording,
+    tell: Callable[[str, float], None],
+    *,
+    seen_at: Float[Array, "4 4"] | None = None,
 ) -> tuple[Stream, Float[Array, "m 6 6"], list[str]]:
     """Tracks the scene's object in the recording's first video.
+
+    Args:
+        scene: With the object where it stood when its twin was made.
+        recording: With a video.
+        tell: Told what is going on.
+        seen_at: What the rig said then about where the object was. The rig's idea of an object's axes need not be the
+            twin's: what it says now and said then tells how the twin has moved since.
 
     Returns:
         The pose as a stream, what turns its errors into ones of unit covariance, and notes.
@@ -34,7 +45,16 @@ def watch(
     name = next(iter(recording.videos))
     text = f"tracking the object in {recording.name}"
     shape = shape_of(scene.model, body)
-    track = track_recording(recording, shape, video=name, progress=lambda _, done: tell(text, done))
+    T_start = None
+    if seen_at is not None:
+        adr = int(scene.model.jnt_qposadr[scene.model.body_jntadr[scene.model.body(body).id]])
+        T_start = se3.from_pose(scene.model.qpos0[adr : adr + 7])
+        if "T_world_object_rough" in recording.scene:
+            now = np.asarray(recording.scene["T_world_object_rough"], dtype=np.float64)
+            T_start = now @ se3.inverse(seen_at) @ T_start
+    track = track_recording(
+        recording, shape, video=name, T_start=T_start, progress=lambda _, done: tell(text, done)
+    )  # fmt: skip
     video = recording.video(name)
     found = ~track.lost
     if found.sum() < 8:

@@ -43,6 +43,8 @@ _FINEST_M = 8e-4
 """Smallest voxel: finer is noise [m]."""
 _CHECKS = 4
 """Pictures kept back that the twin shows beside their drawings."""
+_UNLIKE_DB = 24.0
+"""Below this splats do not look like their pictures [dB]."""
 _OUTLINE_PX = 3
 """How far around an object a picture may still show it [px]."""
 _MARGIN = 0.12
@@ -85,6 +87,7 @@ class TwinObject:
 class Built:
     """Everything that was found out on the way from a scan to a twin."""
 
+    scan: Recording | None
     objects: tuple[TwinObject, ...]
     cameras: Cameras | None
     table: Table
@@ -145,7 +148,7 @@ def twin_of_mesh(
     clock = _Clock()
     made = _brought(Path(mesh), unit, cfg)
     clock.lap("mesh")
-    built = _settled([made], None, Table(), [], clock)
+    built = _settled([made], None, None, Table(), [], clock)
     with writing(out, Twin, inputs={}, seed=cfg.seed, replace=replace) as draft:
         _write(draft, built, cfg)
         draft.meta["mesh"] = Path(mesh).name
@@ -185,7 +188,7 @@ def build(
     table = Table(size_m=(float(size[0]), float(size[1])))
     tell("settling", 0.0)
     statuses = [*chosen.statuses, *cameras.statuses, *objects.statuses]
-    return _settled(made, cameras, table, statuses, clock)
+    return _settled(made, scan, cameras, table, statuses, clock)
 
 
 def _scan(capture: Capture, cfg: TwinCfg) -> Recording:
@@ -313,7 +316,12 @@ def _solid_object(
 
 
 def _settled(
-    made: Sequence[TwinObject], cameras: Cameras | None, table: Table, statuses: Sequence[Status], clock: _Clock
+    made: Sequence[TwinObject],
+    scan: Recording | None,
+    cameras: Cameras | None,
+    table: Table,
+    statuses: Sequence[Status],
+    clock: _Clock,
 ) -> Built:
     rested = settle([m.thing for m in made], table)
     objects = tuple(replace(m, thing=r.thing, settled=r) for m, r in zip(made, rested, strict=True))
@@ -322,9 +330,19 @@ def _settled(
         for m in objects
         for problem in m.fitness.problems
     ]
+    more += [
+        Status(
+            Level.WARN,
+            "unlike",
+            f"{m.thing.name}: splats look unlike pictures that were kept back ({m.psnr_db:.0f} dB)",
+            "Train longer (--steps), or film again: sharper, in even light, nothing moving.",
+        )
+        for m in objects
+        if m.psnr_db < _UNLIKE_DB
+    ]
     more += [Status(Level.WARN, "moved", f"{m.thing.name}: {m.settled.note}") for m in objects if m.settled.note]
     clock.lap("scene")
-    return Built(objects, cameras, table, (*statuses, *more), clock.laps)
+    return Built(scan, objects, cameras, table, (*statuses, *more), clock.laps)
 
 
 def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
@@ -362,6 +380,8 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
             size_px=np.array([[v.camera.width, v.camera.height] for v in views]),
         )
         draft.meta["cameras"] = built.cameras.quality.to_json()
+    if built.scan is not None and "T_world_object_rough" in built.scan.scene:
+        draft.meta["T_world_object_rough"] = built.scan.scene["T_world_object_rough"]
     draft.meta |= {
         "objects": [m.thing.name for m in built.objects],
         "geometry": "scanned" if built.cameras is not None else "brought",

@@ -29,8 +29,8 @@ from dexloop.vision.views import View
 
 _TRUNCATION = 3.0
 """Distances are cut off at this many voxels: beyond it a view says "free", or nothing at all behind the surface."""
-_FREE = 0.1
-"""Weight of a view that sees far behind a voxel: it may look through a gap between splats."""
+_BEHIND = 3.0
+"""A view says that a voxel is inside as far behind the surface as this many times the truncation."""
 _LEAST_COSINE = 0.15
 """Surfaces seen at a flatter angle than this tell nothing: their depth jumps from pixel to pixel."""
 _LEAST_ALPHA = 0.5
@@ -78,7 +78,7 @@ def fuse(
     _validate(depths, views, alphas, bounds, voxel_m)
     low, shape = _grid(bounds, voxel_m)
     truncation = _TRUNCATION * voxel_m
-    total, weight = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    total, weight, free = (np.zeros(shape, np.float32) for _ in range(3))
     worst = np.full((_DISSENT, *shape), np.inf, np.float32)
     nearest = min(float(np.linalg.norm(v.T_world_camera[:3, 3] - bounds.mean(axis=0))) for v in views)
     for depth, view, alpha in zip(depths, views, alphas, strict=True):
@@ -86,12 +86,12 @@ def fuse(
         box = _around(view)
         trust, cosine = _trust(depth, view, alpha, box)
         _add_view(
-            total, weight, worst, low, voxel_m, truncation, se3.inverse(view.T_world_camera),
+            total, weight, free, worst, low, voxel_m, truncation, se3.inverse(view.T_world_camera),
             np.array([c.fx, c.fy, c.cx, c.cy]), np.array([box[1].start, box[0].start]), (c.width, c.height),
             np.nan_to_num(depth[box]).astype(np.float32), trust, cosine, _outline(view, box), nearest,
         )  # fmt: skip
     slack = _MASK_PX * nearest / views[0].camera.fx
-    field = _solve(*_evidence(total, weight, worst[-1], truncation, slack))
+    field = _solve(*_evidence(total, weight, free, worst[-1], truncation, slack))
     below = 3  # layers under the table, to close the object with
     field = np.pad(field, ((0, 0), (0, 0), (below, 0)), mode="edge")
     low = low - np.array([0.0, 0.0, below * voxel_m])
@@ -173,10 +173,11 @@ def _outline(view: View, box: tuple[slice, slice]) -> Float[np.ndarray, "r c"]:
 
 @numba.njit(parallel=True, cache=True, fastmath=True)
 def _add_view(
-    total, weight, worst, low, voxel_m, truncation, T_camera_world, intrinsics, corner, size, depth, trust, cosine,
-    outline, nearest,
+    total, weight, free, worst, low, voxel_m, truncation, T_camera_world, intrinsics, corner, size, depth, trust,
+    cosine, outline, nearest,
 ):  # fmt: skip
-    """Adds one view to every voxel: weighted distances, and the least insides of its outlines [m].
+    """Adds one view to every voxel: weighted distances near the surface, the weight of views that see it free less of
+    those that see it inside, and the least insides of its outlines [m].
 
     Pictures are cut out at `corner` of a frame of some `size` [px].
     """
@@ -217,19 +218,24 @@ def _add_view(
                 if sure == 0.0:
                     continue
                 d = (depth[rv, ru] - pz) * cosine[rv, ru]
-                if d < -truncation:
+                if d < -_BEHIND * truncation:
                     continue
                 # Behind the surface a view knows less the deeper it goes: the other side may be near.
-                share = sure * (nearest / pz) ** 2 * min(1.0, (d + truncation) / truncation)
+                share = sure * (nearest / pz) ** 2
                 if d > truncation:
-                    share *= _FREE
-                total[i, j, k] += share * min(d, truncation)
-                weight[i, j, k] += share
+                    free[i, j, k] += share
+                elif d < -truncation:
+                    free[i, j, k] -= share
+                else:
+                    share *= min(1.0, (d + truncation) / truncation)
+                    total[i, j, k] += share * d
+                    weight[i, j, k] += share
 
 
 def _evidence(
     total: Float[np.ndarray, "x y z"],
     weight: Float[np.ndarray, "x y z"],
+    free: Float[np.ndarray, "x y z"],
     inside: Float[np.ndarray, "x y z"],
     truncation: float,
     slack: float,
@@ -237,8 +243,10 @@ def _evidence(
     """Returns what is known of each voxel's signed distance, negative inside [m], and its weight."""
     # What fewer than three pictures show is taken to be outside.
     hull = np.where(np.isinf(inside), truncation, np.clip(-inside, -truncation, truncation))
-    sure = _DATA * weight + _INSIDE
-    distance = (_DATA * total + _INSIDE * hull) / sure
+    # Free is what most views see to be: some look through gaps between splats.
+    seen_through = np.where(free > weight, free - weight, 0.0)
+    sure = _DATA * (weight + seen_through) + _INSIDE
+    distance = (_DATA * (total + truncation * seen_through) + _INSIDE * hull) / sure
     carved = hull - slack
     distance = np.maximum(distance, carved)
     return distance, np.where(carved > 0, np.maximum(sure, _DATA), sure).astype(np.float32)

@@ -148,6 +148,7 @@ def track_recording(
     shape: Shape,
     *,
     video: str | None = None,
+    T_start: Float[np.ndarray, "4 4"] | None = None,
     cfg: TrackCfg = TrackCfg(),  # noqa: B008 - frozen
     progress: Progress | None = None,
 ) -> Track:
@@ -156,9 +157,10 @@ def track_recording(
     The camera's nominal calibration is refined where the recording says which board lies where.
 
     Args:
-        recording: With `T_world_object_rough` in its scene, and a video of a camera that stands still.
+        recording: With a video of a camera that stands still.
         shape: The object.
         video: Which one; the only one if left out.
+        T_start: T_world_object in the first frame, roughly; by default the scene's `T_world_object_rough`.
         cfg: How to look.
         progress: Told how many frames are done.
 
@@ -173,11 +175,13 @@ def track_recording(
             )
         video = next(iter(recording.videos))
     film, scene = recording.video(video), recording.scene
-    if "T_world_object_rough" not in scene:
-        raise InputError(
-            f"recording {recording.name!r} does not say where the object is at first: "
-            f"its scene needs T_world_object_rough"
-        )
+    if T_start is None:
+        if "T_world_object_rough" not in scene:
+            raise InputError(
+                f"recording {recording.name!r} does not say where the object is at first: "
+                f"its scene needs T_world_object_rough"
+            )
+        T_start = np.array(scene["T_world_object_rough"], dtype=np.float64)
     camera: Camera | Calibration = film.info.camera
     if "board" in scene and "T_world_board" in scene:
         chosen = np.unique(np.linspace(0, len(film.t) - 1, _CALIBRATION_FRAMES).astype(int)).tolist()
@@ -192,7 +196,7 @@ def track_recording(
                 progress("tracking", next(count) / len(film.t))
 
     with MeshAppearance(shape) as appearance:
-        return track(frames(), camera, appearance, np.array(scene["T_world_object_rough"], dtype=np.float64), cfg=cfg)
+        return track(frames(), camera, appearance, T_start, cfg=cfg)
 
 
 class _Tracker:
