@@ -15,7 +15,7 @@ help: ## show this list
 
 setup: $(STAMP) ## make .venv and install dexloop into it (the others do this by themselves)
 
-demo: $(STAMP) ## push an object in the lab, record it, make a picture and a film in runs/demo
+demo: $(STAMP) ## scan and push an object in the lab, make its twin, identify it; report and film in runs/demo
 	$(BIN)/dexloop demo --out runs/demo
 
 test: $(STAMP) ## run the tests

@@ -68,3 +68,30 @@ def test_a_ball_is_one_part_that_mujoco_takes(tmp_path: Path):
 def test_an_open_mesh_is_refused(angle: Mesh):
     with pytest.raises(InputError, match="mend it first"):
         convex_parts(Mesh(angle.vertices, angle.faces[1:]))
+
+
+def test_what_stands_on_a_flat_foot_has_one_polygon_there() -> None:
+    """A scanned can is rough everywhere; its foot may not be, or it rocks."""
+    import mujoco
+
+    made = trimesh.creation.cylinder(radius=0.04, height=0.1, sections=64).subdivide().subdivide()
+    rng = np.random.default_rng(0)
+    vertices = np.array(made.vertices)
+    side = vertices[:, 2] > -0.05 + 1e-6
+    vertices[side] += 3e-4 * rng.standard_normal((int(side.sum()), 3))
+    (part,) = convex_parts(Mesh(vertices, np.array(made.faces))).parts
+    foot = part.vertices[:, 2] == part.vertices[:, 2].min()
+    assert foot.sum() > 8
+    spec = mujoco.MjSpec()
+    spec.add_mesh(name="part", uservert=part.vertices.ravel(), userface=part.faces.ravel())
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="part")
+    model = spec.compile()
+    normals = model.mesh_polynormal.reshape(-1, 3)
+    # MuJoCo turns meshes into their principal axes: the foot is the polygon with most corners.
+    assert model.mesh_polyvertnum.max() >= foot.sum() - 1, normals
+
+
+def test_a_ball_gets_no_foot() -> None:
+    ball = trimesh.creation.icosphere(subdivisions=3, radius=0.04)
+    (part,) = convex_parts(Mesh(np.array(ball.vertices), np.array(ball.faces))).parts
+    assert (part.vertices[:, 2] < part.vertices[:, 2].min() + 1e-4).sum() <= 3

@@ -27,7 +27,10 @@ _FACES = 1500
 """Of the mesh that is cut: details finer than this only cost time and parts."""
 _MOST_VERTICES = 64
 """Of one part: MuJoCo's contacts take time with each."""
-_ALMOST_CONVEX = 0.97
+_FLOOR_M, _FOOT = 1e-3, 0.05
+"""If this share of an object's outline from above is flat at its lowest point, parts are flat there too: what is within
+this of the floor is put on it [m]. On a foot of many small facets an object rocks."""
+_ALMOST_CONVEX = 0.95
 """An object is one part if it fills this share of its hull, and has no hollow deeper than `_CONCAVITY_M`."""
 
 
@@ -74,7 +77,23 @@ def convex_parts(mesh: Mesh, *, most_parts: int = 16, seed: int = 0, cache: Path
             parts = parts or (hull,)
             if not note:
                 _remember(file, parts)
-    return _judge(parts, mesh, note)
+    return _judge(_standing(parts, mesh), mesh, note)
+
+
+def _standing(parts: tuple[Mesh, ...], mesh: Mesh) -> tuple[Mesh, ...]:
+    """Gives parts a flat foot where the object has one."""
+    a, b, c = np.moveaxis(mesh.vertices[mesh.faces], 1, 0)
+    floor = float(mesh.vertices[:, 2].min())
+    flat = np.max(mesh.vertices[mesh.faces][..., 2], axis=1) < floor + 0.1 * _FLOOR_M
+    foot = 0.5 * float(np.linalg.norm(np.cross(b - a, c - a)[flat], axis=1).sum())
+    if foot < _FOOT * float(np.prod(np.ptp(mesh.vertices[:, :2], axis=0))):
+        return parts
+    out = []
+    for part in parts:
+        vertices = part.vertices.copy()
+        vertices[vertices[:, 2] < floor + _FLOOR_M, 2] = floor
+        out.append(_hull(vertices) if np.ptp(vertices[:, 2]) > 0 else part)
+    return tuple(out)
 
 
 def _coacd(mesh: Mesh, threshold: float, most_parts: int, seed: int) -> tuple[tuple[Mesh, ...], str]:
