@@ -100,6 +100,8 @@ def demo(
 
 def _looks(made: Twin) -> dict[str, str]:
     """Says how the twin turned out."""
+    if made.header.meta["geometry"] != "scanned":
+        return {}
     about = next(iter(made.header.meta["about"].values()))
     seconds = sum(made.header.meta["seconds"].values())
     psnr = "not checked" if about["psnr_db"] is None else f"{about['psnr_db']:.1f} dB on pictures that were kept back"

@@ -152,7 +152,7 @@ def test_surroundings_are_learned_around_a_hole(views) -> None:
     start = Splats.from_points(points, np.full_like(points, 0.5))
     drawn = {}
     for alone in (True, False):
-        cfg = SplatCfg(steps=60, most=1500, shrinks=(1,), alone=alone)
+        cfg = SplatCfg(steps=60, most=1500, shrinks=(1,), alone=alone, flat=0.0, edge_px=0)
         drawn[alone] = render(train([replace(view, mask=~hole)], start, cfg), located(view))
     assert drawn[False].alpha[hole].mean() > 2 * drawn[True].alpha[hole].mean()
     picture, before = view.rgb / 255.0, render(start, located(view))

@@ -43,6 +43,8 @@ _FINEST_M = 8e-4
 """Smallest voxel: finer is noise [m]."""
 _CHECKS = 4
 """Pictures kept back that the twin shows beside their drawings."""
+_COARSER = (1.0, 1.7, 3.0)
+"""How coarse voxels become where the finest give no surface."""
 _UNLIKE_DB = 24.0
 """Below this splats do not look like their pictures [dB]."""
 _OUTLINE_PX = 3
@@ -234,11 +236,8 @@ def _object(
     bounds = np.stack([corners.min(axis=0), corners.max(axis=0)])
     bounds[0, 2] = 0.0
     voxel_m = max(float(np.ptp(bounds, axis=0).max()) / _VOXELS, _FINEST_M)
-    surface = fuse([d.depth for d in drawings], shown, bounds, voxel_m, alphas=[d.alpha for d in drawings])
-    mended = mend(surface)
-    fine = smooth(mended.mesh, flat=mended.mesh.vertices[:, 2] < 1e-5)
+    closed, rough = _surface(drawings, shown, bounds, voxel_m, cfg.faces)
     clock.lap("mesh")
-    closed = simplify(fine, cfg.faces)
     baked = bake(closed, shown, size_px=cfg.texture_px)
     clock.lap("texture")
     T_object = se3.inverse(seen.T_world_box)
@@ -252,8 +251,30 @@ def _object(
         ssim=float(np.median([c.ssim for c in checks])) if checks else np.nan,
         seen=float(baked.seen),
         checks=tuple(checks),
-        notes=tuple(mended.notes),
+        notes=rough,
     )
+
+
+def _surface(
+    drawings: Sequence[Drawing], views: Sequence[View], bounds: np.ndarray, voxel_m: float, faces: int
+) -> tuple[Mesh, tuple[str, ...]]:
+    """Fuses a closed surface of few faces, with voxels as fine as the splats allow, and says if they are coarse.
+
+    Raises:
+        InputError: Splats are no surface at all.
+    """
+    depths, alphas = [d.depth for d in drawings], [d.alpha for d in drawings]
+    for coarser in _COARSER:
+        mended = mend(fuse(depths, views, bounds, coarser * voxel_m, alphas=alphas))
+        fine = smooth(mended.mesh, flat=mended.mesh.vertices[:, 2] < 1e-5)
+        try:
+            found = simplify(fine, faces)
+        except InputError:
+            continue
+        size = 1e3 * coarser * voxel_m
+        rough = f"splats are rough: the surface is made of voxels of {size:.1f} mm; train longer (--steps)"
+        return found, (*mended.notes, *((rough,) if coarser > 1.0 else ()))
+    raise InputError("the splats make no closed surface: train longer (--steps), or film again with more pictures")
 
 
 def _brought(file: Path, unit: str | None, cfg: TwinCfg) -> TwinObject:
