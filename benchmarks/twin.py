@@ -25,7 +25,7 @@ from dexloop.twin.cfg import TwinCfg
 from dexloop.twin.mesh import compare, mend, sample
 from dexloop.twin.stage import Built, build
 
-SEEDS = (400, 401)
+SEEDS = (500, 501)
 DROPS = 4
 """How often each twin and its true shape are dropped, each time turned otherwise."""
 FALL_M, FALL_S = 0.05, 3.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from dexloop.core.artifact import Draft, require_free, save_arrays, write_text, 
 from dexloop.core.artifacts import Belief, Twin
 from dexloop.core.capture import Capture, Recording
 from dexloop.core.errors import InputError
+from dexloop.core.laps import Laps
 from dexloop.core.status import Status
 from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration, calibrate, is_free_motion
 from dexloop.identify.cfg import IdentifyCfg
@@ -123,7 +123,7 @@ def solve(
 ) -> Fit:
     """Does the same without writing anything."""
     tell = progress or (lambda _text, _done: None)
-    clock = _Clock()
+    clock = Laps()
     chosen = _chosen(capture, cfg)
     scene = open_scene(twin, chosen, cfg)
     guided = guide(scene, cfg.tool) if cfg.tool else None
@@ -143,8 +143,8 @@ def solve(
         match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
     still = {} if guided else _still_joints(scene, moved)
     scene = freeze(scene, still) if still else scene
-    seen_at = _seen_at(twin)
-    matched = [_matched(scene, r, cfg, set(still), tell, seen_at) for r in moved]
+    origin = twin.header.meta if isinstance(twin, Twin) else {}
+    matched = [_matched(scene, r, cfg, set(still), tell, origin) for r in moved]
     clock.lap("tracking")
     segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s, guided=guided)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
@@ -263,26 +263,26 @@ def _still_joints(scene: Scene, recordings: Sequence[Recording]) -> dict[str, fl
     return out
 
 
-def _seen_at(twin: Twin | str | Path) -> Float[Array, "4 4"] | None:
-    """Returns where the rig said the object was when its twin was made of a scan; None for a twin of other origin."""
-    meta = twin.header.meta if isinstance(twin, Twin) else {}
-    if meta.get("geometry") != "scanned":
-        return None
-    return np.asarray(meta.get("T_world_object_rough", np.eye(4)), dtype=np.float64)
-
-
 def _matched(
     scene: Scene,
     recording: Recording,
     cfg: IdentifyCfg,
     held: set[str],
     tell: Progress,
-    seen_at: Float[Array, "4 4"] | None,
+    origin: Mapping[str, Any],
 ) -> Matched:
+    scanned = origin.get("geometry") == "scanned"
     poses = [i for i in recording.streams.values() if i.kind == "pose" and i.about != cfg.tool]
     # A pose that was recorded is that of the rig's own axes in the object, which a scan knows nothing of.
-    if recording.videos and (cfg.from_video or not poses or seen_at is not None):
-        tracked, whiten, notes = watch(scene, recording, tell, seen_at=seen_at)
+    if scanned and poses and not recording.videos:
+        raise InputError(
+            f"recording {recording.name!r} has a pose but no video: where its axes lie in a scanned twin is not known; "
+            f"record with a camera"
+        )
+    if recording.videos and (cfg.from_video or not poses or scanned):
+        said = origin.get("T_world_object_rough")
+        seen_at = None if said is None else np.asarray(said, dtype=np.float64)
+        tracked, whiten, notes = watch(scene, recording, tell, scanned=scanned, seen_at=seen_at)
         found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else (), held=held)
         keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
         keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]
@@ -420,16 +420,3 @@ def summary(fit: Fit) -> dict[str, Any]:
         "notes": list(fit.notes),
         "seconds": {k: round(v, 3) for k, v in fit.seconds.items()},
     }
-
-
-class _Clock:
-    """How long each part took [s]."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = now - self._last
-        self._last = now

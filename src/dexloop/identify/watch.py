@@ -22,6 +22,7 @@ def watch(
     recording: Recording,
     tell: Callable[[str, float], None],
     *,
+    scanned: bool = False,
     seen_at: Float[Array, "4 4"] | None = None,
 ) -> tuple[Stream, Float[Array, "m 6 6"], list[str]]:
     """Tracks the scene's object in the recording's first video.
@@ -30,8 +31,9 @@ def watch(
         scene: With the object where it stood when its twin was made.
         recording: With a video.
         tell: Told what is going on.
-        seen_at: What the rig said then about where the object was. The rig's idea of an object's axes need not be the
-            twin's: what it says now and said then tells how the twin has moved since.
+        scanned: Whether the twin was made of a scan. Then its axes are its own, not the rig's.
+        seen_at: What the rig said at the scan about where the object was, if it did: with what it says now, that tells
+            how the twin has moved since.
 
     Returns:
         The pose as a stream, what turns its errors into ones of unit covariance, and notes.
@@ -46,10 +48,10 @@ def watch(
     text = f"tracking the object in {recording.name}"
     shape = shape_of(scene.model, body)
     T_start = None
-    if seen_at is not None:
+    if scanned:
         adr = int(scene.model.jnt_qposadr[scene.model.body_jntadr[scene.model.body(body).id]])
         T_start = se3.from_pose(scene.model.qpos0[adr : adr + 7])
-        if "T_world_object_rough" in recording.scene:
+        if seen_at is not None and "T_world_object_rough" in recording.scene:
             now = np.asarray(recording.scene["T_world_object_rough"], dtype=np.float64)
             T_start = now @ se3.inverse(seen_at) @ T_start
     track = track_recording(

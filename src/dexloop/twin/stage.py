@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from dexloop.core.artifact import Draft, require_free, save_arrays, writing
 from dexloop.core.artifacts import Twin
 from dexloop.core.capture import Capture, Recording
 from dexloop.core.errors import InputError
+from dexloop.core.laps import Laps
 from dexloop.core.status import Level, Status, worst
 from dexloop.sim.parts import Table, Thing
 from dexloop.sim.shape import Mesh, Shape
@@ -147,7 +147,7 @@ def twin_of_mesh(
         replace: Put it in the place of one that is there.
     """
     require_free(Path(out), Twin, replace=replace)
-    clock = _Clock()
+    clock = Laps()
     made = _brought(Path(mesh), unit, cfg)
     clock.lap("mesh")
     built = _settled([made], None, None, Table(), [], clock)
@@ -165,7 +165,7 @@ def build(
 ) -> Built:
     """Does the same as `twin` without writing anything."""
     tell = progress or (lambda _text, _done: None)
-    clock = _Clock()
+    clock = Laps()
     scan = _scan(capture, cfg)
     tell("choosing pictures", 0.0)
     chosen = choose_frames(scan, count=cfg.frames)
@@ -217,7 +217,7 @@ def _objects(views: Sequence[View], cfg: TwinCfg) -> tuple[Objects, Sequence[Vie
 
 
 def _object(
-    name: str, seen: SeenObject, views: Sequence[View], cfg: TwinCfg, clock: _Clock, tell: Callable[[float], None]
+    name: str, seen: SeenObject, views: Sequence[View], cfg: TwinCfg, clock: Laps, tell: Callable[[float], None]
 ) -> TwinObject:
     """Makes splats, mesh, texture and convex parts of one object."""
     shown = [v for v in views if v.mask is not None and v.mask.any()]
@@ -342,7 +342,7 @@ def _settled(
     cameras: Cameras | None,
     table: Table,
     statuses: Sequence[Status],
-    clock: _Clock,
+    clock: Laps,
 ) -> Built:
     rested = settle([m.thing for m in made], table)
     objects = tuple(replace(m, thing=r.thing, settled=r) for m, r in zip(made, rested, strict=True))
@@ -410,16 +410,3 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
         "seconds": dict(built.seconds),
         "statuses": [s.to_json() for s in built.statuses],
     }
-
-
-class _Clock:
-    """What each part took [s], all objects together."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
