@@ -7,13 +7,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import cube_tosses, peers
+from benchmarks.kept import kept
 from benchmarks.metric import Metric
 from dexloop.capture.plans import FreeMotion, Plan, Push
 from dexloop.capture.record import capture
@@ -80,8 +81,8 @@ def _score(
     what: str, cases: Sequence[tuple[str, int]], cfg: IdentifyCfg, limits: tuple[float, float], *, video: bool = False
 ) -> list[Metric]:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), initializer=_one_core) as pool:
-        work = [pool.submit(_find, what, name, seed, cfg, video) for name, seed in cases]
-        found = [w.result() for w in work]
+        work = [pool.submit(kept, _find, what, name, seed, cfg, video, MOTIONS) for name, seed in cases]
+        found = [Found(**w.result()) for w in work]
     mass, friction = ([abs(getattr(f, key)) for f in found] for key in ("mass", "friction"))
     inside = {key: float(np.mean([getattr(f, f"{key}_inside") for f in found])) for key in ("mass", "friction")}
     note = f"{len(cases)} labs"
@@ -101,12 +102,14 @@ def _one_core() -> None:
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
-def _find(what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool) -> Found:
+def _find(
+    what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool, motions: Sequence[Plan]
+) -> dict[str, float | bool]:
     try:
-        fit, lab = trial(name, seed, MOTIONS, cfg, video=video)
+        fit, lab = trial(name, seed, motions, cfg, video=video)
     except DexloopError as error:
         print(f"{what} {name} {seed}: {error}", file=sys.stderr, flush=True)
-        return MISSED
+        return asdict(MISSED)
     parameters, truth = summary(fit)["parameters"], lab.truth()
     errors, inside, words = [], [], []
     for key, true in (("object.mass", truth.mass_kg), ("table.friction", truth.table_friction)):
@@ -119,7 +122,7 @@ def _find(what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool) -> Fou
         )
     seconds = sum(fit.seconds.values())
     print(f"{what} {name} {seed}: {', '.join(words)}, {fit.status.code}, {seconds:.0f} s", file=sys.stderr, flush=True)
-    return Found(errors[0], errors[1], inside[0], inside[1])
+    return asdict(Found(errors[0], errors[1], inside[0], inside[1]))
 
 
 def _slow_push() -> list[Metric]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
 
+from benchmarks.kept import kept
 from benchmarks.metric import Metric
 from dexloop.capture.plans import Scan
 from dexloop.capture.record import capture
@@ -59,7 +60,11 @@ FAILED = Score(*(np.nan,) * 7, 0.0, np.nan)
 
 
 def run() -> list[Metric]:
-    return metrics([score(name, seed) for seed in SEEDS for name in OBJECTS])
+    return metrics([Score(**kept(_scored, name, seed, TwinCfg())) for seed in SEEDS for name in OBJECTS])
+
+
+def _scored(name: str, seed: int, cfg: TwinCfg) -> dict[str, float]:
+    return asdict(score(name, seed, cfg))
 
 
 def metrics(scores: Sequence[Score]) -> list[Metric]:
@@ -85,7 +90,7 @@ def metrics(scores: Sequence[Score]) -> list[Metric]:
     ]  # fmt: skip
 
 
-def score(name: str, seed: int, cfg: TwinCfg = TwinCfg()) -> Score:  # noqa: B008 - frozen
+def score(name: str, seed: int, cfg: TwinCfg) -> Score:
     """Scans an object in a lab, makes its twin, and compares."""
     lab = Lab(LabCfg(object=name, seed=seed))
     with tempfile.TemporaryDirectory() as folder:
