@@ -25,9 +25,9 @@ from dexloop.lab import Lab, LabCfg
 from dexloop.lab.known_twin import known_twin
 from dexloop.lab.objects import OBJECTS
 
-SEEDS = range(500, 505)
+SEEDS = range(600, 605)
 """Of 5 labs for each of the 8 objects."""
-VIDEO_SEEDS = (500, 501)
+VIDEO_SEEDS = (600, 601)
 MOTIONS: tuple[Plan, ...] = (
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),

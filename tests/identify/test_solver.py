@@ -52,7 +52,7 @@ def test_the_true_values_explain_the_motion(solver):
 @pytest.mark.parametrize("name", ["clock.camera", "gain.joint_effort", "bias.pose"])
 def test_slopes_of_what_needs_no_simulation_are_those_of_the_errors(solver, problem, name):
     estimate = at(solver)
-    linear = solver._linearise(estimate, 0.01 * problem.first_step, [s.local_step for s in problem.segments])
+    linear = solver._linearise(estimate, 0.01 * np.diag(problem.first_step), [s.local_step for s in problem.segments])
     k, h = problem.where(name).start, 1e-5
     above, below = estimate.theta.copy(), estimate.theta.copy()
     above[k] += h
@@ -67,7 +67,7 @@ def test_slopes_of_what_needs_no_simulation_are_those_of_the_errors(solver, prob
 def test_an_infinitesimal_step_downhill_lowers_the_cost(solver, problem):
     """Nothing in the residual may jump: a step along the gradient is worth what the gradient says."""
     estimate = at(solver, object_mass=0.3)
-    linear = solver._linearise(estimate, 0.1 * problem.first_step, [0.1 * s.local_step for s in problem.segments])
+    linear = solver._linearise(estimate, 0.1 * np.diag(problem.first_step), [0.1 * s.local_step for s in problem.segments])
     estimate = solver.reweigh(estimate, linear.errors)
     normal = solver._normal(estimate, linear)
     delta, locals_, _ = normal.step(1e4, solver.lower - estimate.theta, solver.upper - estimate.theta)
@@ -80,7 +80,7 @@ def test_an_infinitesimal_step_downhill_lowers_the_cost(solver, problem):
 
 def test_the_normal_equations_cost_what_the_simulation_costs(solver, problem):
     estimate = at(solver, object_mass=0.35)
-    linear = solver._linearise(estimate, problem.first_step, [s.local_step for s in problem.segments])
+    linear = solver._linearise(estimate, np.diag(problem.first_step), [s.local_step for s in problem.segments])
     normal = solver._normal(estimate, linear)
     assert normal.cost == pytest.approx(float(solver.costs(estimate.theta[None], estimate)[0]), rel=1e-9)
 
@@ -136,7 +136,7 @@ def test_finite_differences_agree_with_automatic_differentiation(problem, monkey
     signals, slopes = engine(values, control[0], qpos=segment.qpos, qvel=segment.qvel)
     order = [[p.name for p in engine.parameters].index(n) for n in names]
     solver = Solver(problem)
-    linear = solver._linearise(at(solver), 0.02 * problem.first_step, [s.local_step for s in problem.segments])
+    linear = solver._linearise(at(solver), 0.02 * np.diag(problem.first_step), [s.local_step for s in problem.segments])
     layout, pose = problem.layout[0], next(m for m in segment.measured if m.is_pose)
     rows = pose.t[problem.layout[0].rows[list(segment.measured).index(pose)]]
     # An error is measured minus simulated, so its slope is minus that of the simulation, at the samples' times.

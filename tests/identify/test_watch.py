@@ -39,13 +39,13 @@ MOVED = se3.exp(np.array([0.04, -0.02, 0.0, 0.0, 0.0, 0.5]))
 
 
 def test_a_scanned_object_moves_as_the_rig_says(tmp_path, monkeypatch):
-    found = start(tmp_path, monkeypatch, {"T_world_object_rough": MOVED @ THEN}, scanned=True, seen_at=THEN)
+    found = start(tmp_path, monkeypatch, {"T_world_object_rough": MOVED @ THEN}, splats=SimpleNamespace(), seen_at=THEN)
     np.testing.assert_allclose(found, MOVED @ OWN, atol=1e-9)
 
 
 @pytest.mark.parametrize(("said", "then"), [({}, THEN), ({"T_world_object_rough": THEN}, None)])
 def test_a_rig_that_did_not_say_leaves_it_where_it_was_scanned(tmp_path, monkeypatch, said, then):
-    found = start(tmp_path, monkeypatch, said, scanned=True, seen_at=then)
+    found = start(tmp_path, monkeypatch, said, splats=SimpleNamespace(), seen_at=then)
     np.testing.assert_allclose(found, OWN, atol=1e-9)
 
 

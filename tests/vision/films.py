@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import cv2
 import mujoco
 import numpy as np
 
@@ -14,7 +15,10 @@ from dexloop.sim.parts import FixedCamera, Light, Primitive, Table, Thing
 from dexloop.sim.render import Renderer
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Mesh, Shape
+from dexloop.vision.appearance import MeshAppearance
 from dexloop.vision.board import Board
+from dexloop.vision.shading import normals_world
+from dexloop.vision.splats import Splats
 
 T_WORLD_BOARD = se3.from_rt(np.eye(3), np.array([-0.02, 0.14, 2e-4]))
 """Where `mat` has its board: the print lies a hair above the table."""
@@ -28,6 +32,25 @@ def camera(width: int = 320, height: int = 240) -> Camera:
 
 def cube() -> Shape:
     return make("cube").shape
+
+
+def splats_of(shape: Shape, n: int = 20_000) -> Splats:
+    """Flat, solid splats where the surface of an object is seen from around it."""
+    found = []
+    with MeshAppearance(shape) as looks:
+        for k in range(9):
+            eye = 0.4 * np.array([np.cos(0.7 * k), np.sin(0.7 * k), 0.6])
+            view_from = Camera.from_fov("around", 320, 320, 0.25, se3.look_at(eye, np.zeros(3)))
+            view = looks.render(view_from, np.eye(4))
+            normals = normals_world(view.depth, view.mask, view_from)
+            rows, columns = np.nonzero(cv2.erode(view.mask.astype(np.uint8), np.ones((3, 3), np.uint8)))
+            p = view_from.unproject(np.column_stack([columns, rows]).astype(float), view.depth[rows, columns])
+            assert view_from.T_world_camera is not None
+            p = se3.transform(view_from.T_world_camera, p)
+            found.append(np.column_stack([p, view.picture[rows, columns] / 255.0, normals[rows, columns]]))
+    some = np.random.default_rng(0).permutation(np.vstack(found))[:n]
+    cloud = Splats.from_points(some[:, :3], some[:, 3:6], some[:, 6:])
+    return replace(cloud, logits=np.full(len(some), 3.0), log_scales=cloud.log_scales + np.log([0.7, 0.7, 0.25]))
 
 
 def even_cylinder() -> Shape:

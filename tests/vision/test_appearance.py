@@ -8,7 +8,7 @@ import pytest
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh, Shape
-from dexloop.vision.appearance import Appearance, MeshAppearance, box_corners, crop
+from dexloop.vision.appearance import Appearance, MeshAppearance, SplatAppearance, box_corners, crop, finer
 from tests.vision import films
 
 T = films.slide(0.0305, 3)[2]
@@ -24,6 +24,17 @@ def test_a_crop_is_the_same_picture():
     np.testing.assert_array_equal(part.mask, whole.mask[60:170, 90:220])
     np.testing.assert_allclose(part.depth, whole.depth[60:170, 90:220], atol=1e-5)
     np.testing.assert_allclose(part.picture, whole.picture[60:170, 90:220], atol=2)
+
+
+def test_splats_are_no_larger_in_larger_pixels():
+    """A rasteriser adds part of a pixel to each, which must not count where pixels are coarse."""
+    splats = SplatAppearance(films.splats_of(films.cube()), 4e-4)
+    assert isinstance(splats, Appearance)
+    camera = films.camera()
+    sizes = [splats.render(finer(camera, k), T).alpha.sum() / k**2 for k in (1, 4)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.01)
+    wrong = SplatAppearance(films.splats_of(films.cube()), 1.0).render(camera, T).alpha.sum()
+    assert wrong > 1.03 * sizes[1]
 
 
 def test_depth_lies_on_the_object():

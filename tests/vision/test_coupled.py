@@ -14,8 +14,8 @@ from dexloop.sim.parts import Primitive, Table, Thing
 from dexloop.sim.render import Renderer
 from dexloop.sim.scene import Scene, compose
 from dexloop.vision import rasterise
-from dexloop.vision.coupled import CoupledRenderer, splats_of
-from dexloop.vision.splats import Splats, joined
+from dexloop.vision.coupled import CoupledRenderer
+from dexloop.vision.splats import Splats, joined, splats_of
 from tests.twin.small import SIDES_M, small_twin, surface_splats
 
 CAMERA = Camera.from_fov("any", 96, 72, 0.6, se3.look_at(np.array([0.3, -0.3, 0.25]), np.array([0.0, 0.0, 0.05])))

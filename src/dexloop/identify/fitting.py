@@ -28,8 +28,12 @@ _WORSE = 1.5
 """By what factor a misfit grows where the model loses the motion."""
 _STEPS = 10
 """Of a descent, while recordings grow."""
+_LOOKS, _WORTH = 4, 1.0
+"""How often to look about for something better at most, and by how much the last must have helped: a log likelihood."""
 _SEARCHED = 3
 """Recordings that the search looks at."""
+_ATTEMPTS = 3
+"""How often to begin again where most recordings were lost."""
 
 
 def fitted(
@@ -44,12 +48,39 @@ def fitted(
         solver: With the whole of all recordings.
         cfg: How carefully.
         tell: Told how far it is.
-        finer: The same problem with smaller steps, to end with: with steps of 2 ms what slides over a rough table is
-            found up to a twentieth too heavy.
+        finer: The same problem with smaller steps, for all but the search: with steps of 2 ms what slides over a rough
+            table is found up to a twentieth too heavy, and what is pushed by a rough finger, too, up to a third.
 
     Returns:
         The solver with the recordings as long as they were used, what was found, and notes on what was left out.
     """
+    attempts: list[_Grown] = []
+    while len(attempts) < _ATTEMPTS:
+        attempts.append(_grown(solver, cfg, len(attempts), tell, finer))
+        if not attempts[-1].mostly_lost:
+            break
+    best = min(attempts, key=lambda a: (-sum(a.length.values()), a.found.score))
+    notes = [
+        f"of {name} only the first {100 * share:.0f} % are used: what comes later is not explained by the model"
+        for name, share in best.length.items()
+        if share < 1.0
+    ]
+    solver = best.found.solver
+    return solver, solver.descend(best.found.estimate), notes
+
+
+@dataclass(frozen=True, eq=False)
+class _Grown:
+    """What was found from some starts, with as much of the recordings as it explains."""
+
+    found: _Settled
+    length: Mapping[str, float]
+    """Share of each recording that was used."""
+    mostly_lost: bool
+    """Whether most recordings were lost on the way: then it was the wrong way, more likely than the model."""
+
+
+def _grown(solver: Solver, cfg: IdentifyCfg, attempt: int, tell: Progress, finer: Problem | None) -> _Grown:
     growing = {s.recording for s in solver.problem.segments if not s.begins_in_motion}
     growth = _GROWTH if growing else (1.0,)
     length = dict.fromkeys((s.recording for s in solver.problem.segments), growth[0])
@@ -57,9 +88,13 @@ def fitted(
     for k in range(cfg.descents):
         tell("looking over the prior", k / cfg.descents)
         short = _of_length(solver, length)
-        starts.append(_settled(short, short.start(_searched(short, cfg, k))))
+        starts.append(_settled(short, short.start(_searched(short, cfg, attempt * cfg.descents + k))))
     best = min(starts, key=lambda found: found.score)
     tell("looking over the prior", 1.0)
+    if finer is not None:
+        solver = solver.on(finer)
+        best = _settled(_of_length(solver, length), best.estimate)
+    every = len(growing)
     for k, share in enumerate(growth[1:]):
         tell("fitting", k / len(growth))
         longer = length | dict.fromkeys(growing, share)
@@ -73,13 +108,8 @@ def fitted(
         length, best = longer, found
     tell("fitting", 1.0 - 1.0 / len(growth))
     if finer is not None:
-        best = _settled(_of_length(solver.on(finer), length), best.estimate)
-    notes = [
-        f"of {name} only the first {100 * share:.0f} % are used: what comes later is not explained by the model"
-        for name, share in length.items()
-        if share < 1.0
-    ]
-    return best.solver, best.solver.descend(best.estimate), notes
+        best = _settled(best.solver, best.estimate)
+    return _Grown(best, length, 2 * len(growing) < every)
 
 
 def doubts(solver: Solver, estimate: Estimate) -> list[str]:
@@ -120,13 +150,21 @@ class _Settled:
 
 
 def _settled(solver: Solver, near: Estimate, *, look: bool = True) -> _Settled:
-    """Goes down from a place; looks about there, and goes down again if that showed something better."""
+    """Goes down from a place; looks about there, and goes down again as long as that shows something better."""
     solver.problem.refresh(near.theta)
     solver.pooled = True
-    found = [solver.descend(replace(solver.start(near.theta), local=near.local), iterations=_STEPS)]
-    other = solver.look_about(found[0]) if look else found[0]
-    if other is not found[0]:
-        found.append(solver.descend(other, iterations=_STEPS))
-    score, best = min(((solver.score(e), e) for e in found), key=lambda f: f[0])
+    best = solver.descend(replace(solver.start(near.theta), local=near.local), iterations=_STEPS)
+    score = solver.score(best)
+    for _ in range(_LOOKS if look else 0):
+        other = solver.look_about(best)
+        if other is best:
+            break
+        other = solver.descend(other, iterations=_STEPS)
+        after = solver.score(other)
+        gain = score - after
+        if gain > 0:
+            best, score = other, after
+        if gain < _WORTH:
+            break
     solver.pooled = False
     return _Settled(solver, best, score, solver.misfits(best))

@@ -22,6 +22,10 @@ HUBER = 2.5
 _DAMPING: tuple[float, ...] = (0.0, 1.0, 10.0, 100.0)
 """Of the trial steps that are simulated together: Levenberg's damping relative to the one in force, which is itself
 relative to the curvature."""
+_MOVE = 0.5
+"""How far unknowns are moved to find slopes, in standard deviations."""
+_LONGER = (2.0, 4.0)
+"""How many times as long as the full step others are that are tried with it."""
 _CONVERGED = 0.05
 """An expected decrease of the cost below this, per unknown, is none: a twentieth of what noise alone does."""
 _REFUSED, _SETTLED = 3, 1.0
@@ -186,10 +190,10 @@ class Solver:
         p = self.problem
         damping, refused, widen = 1e-2, 0, 1.0
         best = replace(estimate, cost=np.inf, converged=False, iterations=0)
-        step = p.first_step.copy()
+        moves = np.diag(p.first_step)
         local_steps = [s.local_step.copy() for s in p.segments]
         for k in range(iterations):
-            linear = self._linearise(best, step, local_steps)
+            linear = self._linearise(best, moves, local_steps)
             best = self.reweigh(best, linear.errors)
             normal = self._normal(best, linear)
             if not np.isfinite(normal.cost):
@@ -198,12 +202,14 @@ class Solver:
                     "units of the recording"
                 )
             best = replace(best, cost=normal.cost, iterations=k + 1, information=normal.information())
-            sd = np.sqrt(np.maximum(np.diag(np.linalg.inv(best.information)), 1e-18))
-            step = widen * np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step)
+            moves = self._moves(best.information, widen)
             lower = np.where(self.held, 0.0, self.lower - best.theta)
             upper = np.where(self.held, 0.0, self.upper - best.theta)
             trials = [normal.step(d * damping, lower, upper) for d in _DAMPING]
-            expected = trials[0][2]
+            full = trials[0]
+            expected = full[2]
+            # Rough slopes add up to curvature that is not there, and make steps too short.
+            trials += [(far * full[0], [far * x for x in full[1]], expected) for far in _LONGER]
             thetas = np.clip(np.stack([best.theta + t for t, _, _ in trials]), self.lower, self.upper)
             locals_ = tuple(np.stack([best.local[s] + trial[1][s] for trial in trials]) for s in range(len(best.local)))
             costs = self._costs(thetas, locals_, best)
@@ -213,7 +219,8 @@ class Solver:
             if costs[j] < best.cost:
                 gain = best.cost - float(costs[j])
                 best = replace(best, theta=thetas[j], local=tuple(x[j] for x in locals_), cost=float(costs[j]))
-                damping, refused = float(np.clip(damping * max(_DAMPING[j], 0.1), 1e-4, 1e2)), 0
+                shorter = _DAMPING[j] if j < len(_DAMPING) else 0.0
+                damping, refused = float(np.clip(damping * max(shorter, 0.1), 1e-4, 1e2)), 0
                 if gain < _CONVERGED * len(best.theta):
                     return replace(best, converged=True)
             else:
@@ -268,7 +275,8 @@ class Solver:
 
     def assess(self, estimate: Estimate) -> Estimate:
         """Returns an estimate with the information that the data would give there, without going anywhere."""
-        linear = self._linearise(estimate, self.problem.first_step, [s.local_step for s in self.problem.segments])
+        moves = np.diag(self.problem.first_step)
+        linear = self._linearise(estimate, moves, [s.local_step for s in self.problem.segments])
         normal = self._normal(estimate, linear)
         return replace(estimate, cost=normal.cost, information=normal.information())
 
@@ -277,9 +285,8 @@ class Solver:
 
         Start states go along as they should.
         """
-        sd = np.sqrt(np.maximum(np.diag(estimate.covariance), 1e-18))
-        step = np.clip(0.5 * sd, 0.3 * self.problem.first_step, 2.0 * self.problem.first_step)
-        linear = self._linearise(estimate, step, [s.local_step for s in self.problem.segments], everything=True)
+        moves = self._moves(estimate.information)
+        linear = self._linearise(estimate, moves, [s.local_step for s in self.problem.segments], everything=True)
         normal = self._normal(estimate, linear)
         delta = thetas - estimate.theta
         locals_ = tuple(
@@ -300,9 +307,8 @@ class Solver:
         each of the recordings in turn; the largest of these counts.
         """
         p = self.problem
-        sd = np.sqrt(np.maximum(np.diag(np.linalg.inv(estimate.information)), 1e-18))
-        step = np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step)
-        linear = self._linearise(estimate, step, [s.local_step for s in p.segments], everything=True)
+        moves = self._moves(estimate.information)
+        linear = self._linearise(estimate, moves, [s.local_step for s in p.segments], everything=True)
         estimate = self.reweigh(estimate, linear.errors)
         correlation = self._correlations(estimate, linear.errors)
         tempered = self._normal(estimate, linear)
@@ -379,7 +385,8 @@ class Solver:
 
     def without(self, estimate: Estimate, names: Set[str]) -> Float[Array, " p"]:
         """Returns what would have been found without some recordings, by one step from what was found with them."""
-        linear = self._linearise(estimate, self.problem.first_step, [s.local_step for s in self.problem.segments])
+        moves = np.diag(self.problem.first_step)
+        linear = self._linearise(estimate, moves, [s.local_step for s in self.problem.segments])
         held = np.where(self.held, 0.0, self._without(estimate, linear, names))
         return np.clip(estimate.theta + held, self.lower, self.upper)
 
@@ -474,25 +481,51 @@ class Solver:
         channel = layout.channel[layout.keep]
         return errors / estimate.noise[channel], 1.0 / estimate.correlation[channel]
 
+    def _moves(self, information: Float[Array, "p p"], widen: float = 1.0) -> Float[Array, "p p"]:
+        """Returns by what to move the unknowns to see how the errors change, a column for each simulation.
+
+        What the data leave open is a way along which several unknowns change together, and by much. Its slope would be
+        a small difference of large ones if each unknown were moved by itself, and contacts make those rough. So what is
+        free is moved along the axes of its covariance, as far as it is unsure.
+        """
+        p = self.problem
+        covariance = np.linalg.inv(information)
+        sd = np.sqrt(np.maximum(np.diag(covariance), 1e-18))
+        moves = np.diag(np.clip(0.5 * sd, 0.3 * p.first_step, 2.0 * p.first_step))
+        free = np.flatnonzero(p.simulated & ~self.held)
+        if len(free) and not self._tied():
+            scaled = covariance[np.ix_(free, free)] / np.outer(p.first_step[free], p.first_step[free])
+            values, axes = np.linalg.eigh(0.5 * (scaled + scaled.T))
+            lengths = np.sqrt(np.maximum(values, 1e-18)) * _MOVE
+            # A step is far enough from nothing, and not as far as to lead to another motion.
+            most = np.abs(axes).max(axis=0)
+            lengths = np.clip(lengths, 0.3 / most, 2.0 / most)
+            moves[np.ix_(free, free)] = axes * lengths * p.first_step[free][:, None]
+        return widen * moves
+
     def _linearise(
         self,
         estimate: Estimate,
-        step: Float[Array, " p"],
+        moves: Float[Array, "p p"],
         local_steps: Sequence[Float[Array, " l"]],
         *,
         everything: bool = False,
     ) -> _Linear:
-        """Simulates every unknown moved by its step, all segments together; held ones only if asked for everything."""
+        """Simulates the unknowns moved, all segments together; held ones only if asked for everything."""
         p = self.problem
-        step = np.where(estimate.theta + step > self.upper, -step, step)
         wanted = np.ones(p.size, dtype=bool) if everything else ~self.held
+        beyond = estimate.theta[:, None] + moves
+        out = ((beyond > self.upper[:, None]) | (beyond < self.lower[:, None]))[wanted].any(axis=0)
+        moves = np.where(out, -moves, moves)
+        step = np.diag(moves)
         simulated, plain = np.flatnonzero(p.simulated & wanted), np.flatnonzero(~p.simulated & wanted)
+        own = moves[np.ix_(simulated, simulated)]
         points = []
         tied = [(mass, radii) for mass, radii in self._tied() if mass in simulated and radii[0] in simulated]
         for s, x in enumerate(estimate.local):
             thetas = np.tile(estimate.theta, (1 + len(simulated) + len(x), 1))
             locals_ = np.tile(x, (len(thetas), 1))
-            thetas[1 + np.arange(len(simulated)), simulated] += step[simulated]
+            thetas[1 : 1 + len(simulated), simulated] += own.T
             for mass, radii in tied:
                 thetas[1 + int(np.flatnonzero(simulated == mass)[0]), radii] += 0.5 * step[mass]
             locals_[1 + len(simulated) + np.arange(len(x)), np.arange(len(x))] += local_steps[s]
@@ -502,7 +535,7 @@ class Solver:
         for s, thetas, _ in points:
             e = p.errors(s, signals[s], thetas)
             J = np.zeros((e.shape[1], p.size))
-            J[:, simulated] = (e[1 : 1 + len(simulated)] - e[0]).T / step[simulated]
+            J[:, simulated] = np.linalg.solve(own.T, np.nan_to_num(e[1 : 1 + len(simulated)] - e[0])).T
             for mass, radii in tied:
                 J[:, mass] -= 0.5 * J[:, radii].sum(axis=1)
             if len(plain):

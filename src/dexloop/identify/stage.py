@@ -46,6 +46,7 @@ from dexloop.sim.kinematic import guide
 from dexloop.sim.parts import Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
+from dexloop.vision.appearance import SplatAppearance
 
 Array = np.ndarray
 
@@ -143,8 +144,7 @@ def solve(
         match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
     still = {} if guided else _still_joints(scene, moved)
     scene = freeze(scene, still) if still else scene
-    origin = twin.header.meta if isinstance(twin, Twin) else {}
-    matched = [_matched(scene, r, cfg, set(still), tell, origin) for r in moved]
+    matched = [_matched(scene, r, cfg, set(still), tell, twin) for r in moved]
     clock.lap("tracking")
     segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s, guided=guided)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
@@ -269,9 +269,9 @@ def _matched(
     cfg: IdentifyCfg,
     held: set[str],
     tell: Progress,
-    origin: Mapping[str, Any],
+    twin: Twin | str | Path,
 ) -> Matched:
-    scanned = origin.get("geometry") == "scanned"
+    scanned = twin if isinstance(twin, Twin) and twin.header.meta.get("geometry") == "scanned" else None
     poses = [i for i in recording.streams.values() if i.kind == "pose" and i.about != cfg.tool]
     # A pose that was recorded is that of the rig's own axes in the object, which a scan knows nothing of.
     if scanned and poses and not recording.videos:
@@ -280,9 +280,12 @@ def _matched(
             f"record with a camera"
         )
     if recording.videos and (cfg.from_video or not poses or scanned):
-        said = origin.get("T_world_object_rough")
-        seen_at = None if said is None else np.asarray(said, dtype=np.float64)
-        tracked, whiten, notes = watch(scene, recording, tell, scanned=scanned, seen_at=seen_at)
+        splats, seen_at = None, None
+        if scanned and "object" in scene.roles:
+            splats = SplatAppearance.of(scanned, scene.model.body(scene.roles["object"].bodies[0]).name)
+            said = scanned.header.meta.get("T_world_object_rough")
+            seen_at = None if said is None else np.asarray(said, dtype=np.float64)
+        tracked, whiten, notes = watch(scene, recording, tell, splats=splats, seen_at=seen_at)
         found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else (), held=held)
         keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
         keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]

@@ -12,6 +12,7 @@ from dexloop.core.capture import POSE_CHANNELS, Recording, Stream, StreamInfo
 from dexloop.core.errors import InputError
 from dexloop.sim.scene import Scene
 from dexloop.sim.shape import shape_of
+from dexloop.vision.appearance import SplatAppearance
 from dexloop.vision.tracking import track_recording
 
 Array = np.ndarray
@@ -22,7 +23,7 @@ def watch(
     recording: Recording,
     tell: Callable[[str, float], None],
     *,
-    scanned: bool = False,
+    splats: SplatAppearance | None = None,
     seen_at: Float[Array, "4 4"] | None = None,
 ) -> tuple[Stream, Float[Array, "m 6 6"], list[str]]:
     """Tracks the scene's object in the recording's first video.
@@ -31,7 +32,8 @@ def watch(
         scene: With the object where it stood when its twin was made.
         recording: With a video.
         tell: Told what is going on.
-        scanned: Whether the twin was made of a scan. Then its axes are its own, not the rig's.
+        splats: Where the twin was made of a scan: what it looks like, else it is a textured mesh. A scanned twin's axes
+            are its own, not the rig's.
         seen_at: What the rig said at the scan about where the object was, if it did: with what it says now, that tells
             how the twin has moved since.
 
@@ -46,16 +48,16 @@ def watch(
     body = scene.roles["object"].bodies[0]
     name = next(iter(recording.videos))
     text = f"tracking the object in {recording.name}"
-    shape = shape_of(scene.model, body)
+    looks = splats or shape_of(scene.model, body)
     T_start = None
-    if scanned:
+    if splats is not None:
         adr = int(scene.model.jnt_qposadr[scene.model.body_jntadr[scene.model.body(body).id]])
         T_start = se3.from_pose(scene.model.qpos0[adr : adr + 7])
         if seen_at is not None and "T_world_object_rough" in recording.scene:
             now = np.asarray(recording.scene["T_world_object_rough"], dtype=np.float64)
             T_start = now @ se3.inverse(seen_at) @ T_start
     track = track_recording(
-        recording, shape, video=name, T_start=T_start, progress=lambda _, done: tell(text, done)
+        recording, looks, video=name, T_start=T_start, progress=lambda _, done: tell(text, done)
     )  # fmt: skip
     video = recording.video(name)
     found = ~track.lost

@@ -81,6 +81,8 @@ class TwinObject:
     ssim: float
     seen: float
     """Part of the surface that some picture shows [1]."""
+    pixel_m: float | None = None
+    """How large a pixel of the scan is on the object [m]."""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -250,9 +252,15 @@ def _object(
         psnr_db=float(np.median([c.psnr_db for c in checks])) if checks else np.nan,
         ssim=float(np.median([c.ssim for c in checks])) if checks else np.nan,
         seen=float(baked.seen),
+        pixel_m=_pixel_m(used, seen.T_world_box[:3, 3]),
         checks=tuple(checks),
         notes=rough,
     )
+
+
+def _pixel_m(views: Sequence[View], middle: np.ndarray) -> float:
+    far = [np.linalg.norm(v.T_world_camera[:3, 3] - middle) / v.camera.fx for v in views]
+    return float(np.median(far))
 
 
 def _surface(
@@ -388,7 +396,7 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
             "seen": m.seen, "volume_m3": m.volume_m3,
             "parts": len(m.parts.parts), "volume_over_mesh": m.parts.volume_over_mesh,
             "concavity_m": m.parts.concavity_m, "fit": m.fitness.fit, "problems": list(m.fitness.problems),
-            "moved_m": m.settled.moved_m, "drift_m": m.settled.drift_m, "splats": len(m.splats.means),
+            "pixel_m": m.pixel_m, "moved_m": m.settled.moved_m, "drift_m": m.settled.drift_m, "splats": len(m.splats.means),
             "checks": {c.name: c.psnr_db for c in m.checks[:_CHECKS]},
             "notes": list(m.notes),
         }  # fmt: skip

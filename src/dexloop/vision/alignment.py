@@ -4,11 +4,13 @@ The residual of a pixel is r = I - P, with I the picture and P the drawing: albe
 background elsewhere, both blurred alike. A pose step xi = [v, w] moves the surface point of a pixel by F xi [px] and
 turns its normal n, so that dP = -∇P·F xi + albedo w·(n x dS/dn): light does not move with the object, and so the shade
 on an even cylinder does not tell how far it turned. Pixels just outside the outline move with the point nearest to
-them, which is how the outline counts.
+them, which is how the outline counts. Splats are differentiated by their rasteriser, so that at full size Jᵀ r of the
+pose is exact; the above then only says how long a step is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import cv2
@@ -176,6 +178,10 @@ def _step(
     JW = s.J * (share / (s.sd * scale) ** 2)[:, None]
     H = (JW.T @ s.J).astype(np.float64)
     g = (JW.T @ s.residual).astype(np.float64)
+    if s.pull is not None and level.shrink == 1:
+        d_drawn = np.zeros(view.mask.shape, np.float32)
+        d_drawn[s.at] = s.residual * share / (s.sd * scale) ** 2
+        g[:6] = s.pull(d_drawn)
     return _Step(np.linalg.solve(H + information, g + information @ past), s, share, scale, H, view.mask)
 
 
@@ -225,17 +231,23 @@ class _System:
     drawn: Float[np.ndarray, " m"]
     at: tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]]
     """Row and column of each."""
+    pull: Callable[[Float[np.ndarray, "h w"]], Float[np.ndarray, "6"]] | None
+    """From derivatives by the drawing to those by the pose, where the appearance knows them."""
 
 
 def _linearise(view: View, level: _Level, T: np.ndarray, light: np.ndarray) -> _System:
     mask, camera = view.mask, level.camera
     normals, albedo = normals_world(view.depth, mask, camera), (view.picture @ _GREY)[..., None]
-    basis = harmonics(normals) * albedo
-    lit = basis @ light.astype(np.float32)
-    basis[(lit > _BRIGHTEST) | ~mask] = 0.0
-    by_turn = np.where((lit > _BRIGHTEST)[..., None], 0.0, turning(normals, light) * albedo)
-    surface = fill(np.minimum(lit, _BRIGHTEST), mask)
-    drawn = _blur(np.where(mask, surface, level.background))
+    basis = harmonics(normals)
+    irradiance = fill(basis @ light.astype(np.float32), mask)
+    basis *= albedo
+    lit = irradiance * albedo[..., 0]
+    bright = lit > _BRIGHTEST
+    basis[bright | ~mask] = 0.0
+    by_turn = np.where(bright[..., None], 0.0, turning(normals, light) * albedo)
+    surface = np.minimum(lit, _BRIGHTEST)
+    surface = np.where(view.alpha > 0, surface, fill(surface, mask))
+    drawn = _blur(view.alpha * surface + (1.0 - view.alpha) * level.background)
     by_light = _blur(basis)
     moving, doubt = _moving(view, camera, T, surface, by_turn, level.background)
     by_pose, doubt = _blur(moving), _blur(doubt)
@@ -244,6 +256,15 @@ def _linearise(view: View, level: _Level, T: np.ndarray, light: np.ndarray) -> _
     rows, columns = np.nonzero(near & ~level.ignore)
     at = (rows, columns)
     gradient = np.stack([g[at] for g in slope], axis=-1)
+
+    def pull(d_drawn: np.ndarray) -> np.ndarray:
+        assert view.pull is not None
+        d = _blur(d_drawn)  # a symmetric filter is its own transpose
+        by_picture = np.where(bright, 0.0, d * irradiance)[..., None] * _GREY
+        by_alpha = np.where(bright, d * _BRIGHTEST, 0.0) - d * level.background
+        turn = np.einsum("hw,hwk->k", d * view.alpha * mask, by_turn) @ T[:3, :3]
+        return view.pull(by_picture, by_alpha) + np.concatenate([np.zeros(3), turn])
+
     unseen = np.clip(1.0 - level.known[at] - _blur(mask)[at], 0.0, 1.0)
     steep = np.sum(gradient**2, axis=1)
     return _System(
@@ -257,6 +278,7 @@ def _linearise(view: View, level: _Level, T: np.ndarray, light: np.ndarray) -> _
         image=level.image[at],
         drawn=drawn[at],
         at=at,
+        pull=None if view.pull is None else pull,
     )
 
 

@@ -1,7 +1,8 @@
-"""What a known object looks like from a camera: the interface the tracker draws through, and textured meshes."""
+"""What a known object looks like from a camera: the interface the tracker draws through, textured meshes and splats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -10,13 +11,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dexloop.core import se3
+from dexloop.core.artifacts import Twin
 from dexloop.core.camera import Camera
-from dexloop.core.errors import InputError
+from dexloop.core.errors import InputError, UnknownName
 from dexloop.sim.parts import VISUAL_GROUP, FixedCamera, add_material, add_mesh
 from dexloop.sim.render import Renderer, place_camera
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Shape
+from dexloop.vision.splat_gpu import renderer
+from dexloop.vision.splats import Splats, splats_of
 
+_FINEST = 8
+"""By how much pixels are divided at most to draw splats."""
 _SIZE_STEP = 32
 """Pictures are drawn at multiples of this [px], so that a growing crop seldom needs another OpenGL context."""
 
@@ -31,11 +37,16 @@ class View:
     """Along the camera's z axis [m]; 0 where the object is not."""
     mask: Bool[np.ndarray, "h w"]
     """Where the object is."""
+    alpha: Float[np.ndarray, "h w"]
+    """Share of a pixel that the object takes, float32."""
+    pull: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """Where a drawing can be differentiated: takes derivatives of a loss by `picture * alpha` and by `alpha` to those
+    by xi in T_world_object @ exp(xi)."""
 
 
 @runtime_checkable
 class Appearance(Protocol):
-    """Anything that can draw an object: a textured mesh here, a cloud of Gaussians elsewhere."""
+    """Anything that can draw an object."""
 
     @property
     def box(self) -> Float[np.ndarray, "2 3"]:
@@ -50,6 +61,20 @@ class Appearance(Protocol):
 def crop(camera: Camera, left: int, top: int, width: int, height: int) -> Camera:
     """Returns the camera that sees only a region of the picture [px]; the region may reach beyond it."""
     return replace(camera, width=width, height=height, cx=camera.cx - left, cy=camera.cy - top)
+
+
+def finer(camera: Camera, k: int) -> Camera:
+    """Returns the camera with k x k pixels for each."""
+    cx, cy = (k * (c + 0.5) - 0.5 for c in (camera.cx, camera.cy))
+    return replace(
+        camera, width=k * camera.width, height=k * camera.height, fx=k * camera.fx, fy=k * camera.fy, cx=cx, cy=cy
+    )
+
+
+def _reduced(values: np.ndarray, k: int) -> np.ndarray:
+    """Returns means over k x k pixels."""
+    h, w = values.shape[:2]
+    return values.reshape(h // k, k, w // k, k, *values.shape[2:]).mean(axis=(1, 3))
 
 
 def box_corners(box: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "8 3"]:
@@ -97,7 +122,8 @@ class MeshAppearance:
         picture = renderer.rgb(self._data, "tracker")[: camera.height, : camera.width]
         depth = renderer.depth(self._data, "tracker")[: camera.height, : camera.width]
         mask = depth < 0.9 * self._far
-        return View(np.where(mask[..., None], picture, 0).astype(np.float32), np.where(mask, depth, 0.0), mask)
+        drawn = np.where(mask[..., None], picture, 0).astype(np.float32)
+        return View(drawn, np.where(mask, depth, 0.0), mask, mask.astype(np.float32))
 
     @property
     def _far(self) -> float:
@@ -126,6 +152,65 @@ class MeshAppearance:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SplatAppearance:
+    """Gaussian splats, as a scan has left them: with the light of the scan, and with derivatives by the pose.
+
+    A rasteriser widens splats by part of a pixel, and their training allows for that. Where pixels are larger than they
+    were then, from farther away or in a reduced picture, the object would become larger, and so it is drawn with finer
+    ones, and reduced.
+
+    Args:
+        splats: In the object's frame.
+        pixel_m: How large a pixel was on the object in the pictures that they were trained with [m].
+    """
+
+    def __init__(self, splats: Splats, pixel_m: float):
+        solid = splats.means[splats.opacities > 0.5]
+        if not len(solid):
+            raise InputError("there are no solid splats: a tracker needs to know what the object looks like")
+        self._splats, self._draw = splats, renderer()
+        self._box = np.stack([solid.min(axis=0), solid.max(axis=0)]).astype(np.float64)
+        self._pixel_m = pixel_m
+
+    @staticmethod
+    def of(twin: Twin, name: str) -> SplatAppearance:
+        """Returns that of an object of a scanned twin.
+
+        Raises:
+            UnknownName: No such object has splats.
+        """
+        clouds = splats_of(twin)
+        if name not in clouds:
+            raise UnknownName("object with splats", name, list(clouds))
+        return SplatAppearance(clouds[name], float(twin.header.meta["about"][name]["pixel_m"]))
+
+    @property
+    def box(self) -> Float[np.ndarray, "2 3"]:
+        """Lowest and highest corner of what is solid [m]."""
+        return self._box
+
+    def render(self, camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> View:
+        """Draws the object, in its own frame with the camera moved around it."""
+        if camera.T_world_camera is None:
+            raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
+        T_object_camera = se3.inverse(T_world_object) @ camera.T_world_camera
+        middle = se3.transform(se3.inverse(T_object_camera), self._box.mean(axis=0))
+        pixel_m = max(float(middle[2]), 0.0) / camera.fx
+        k = int(np.clip(np.ceil(pixel_m / self._pixel_m), 1, _FINEST))
+        drawing = self._draw(self._splats, replace(finer(camera, k), T_world_camera=T_object_camera))
+        rgb, alpha = _reduced(drawing.rgb, k), _reduced(drawing.alpha, k)
+        solid = _reduced((drawing.median_depth > 0).astype(np.float32), k)
+        mask = solid >= 0.5
+        depth = np.where(mask, _reduced(drawing.median_depth, k) / np.maximum(solid, 1e-6), 0.0)
+        picture = np.clip(255.0 * rgb / np.maximum(alpha, 1e-6)[..., None], 0.0, 255.0)
+
+        def pull(d_picture: np.ndarray, d_alpha: np.ndarray) -> np.ndarray:
+            by_rgb, by_alpha = (d.repeat(k, axis=0).repeat(k, axis=1) / k**2 for d in (d_picture, d_alpha))
+            return -drawing.backward(255.0 * by_rgb, d_alpha=by_alpha).pose
+
+        return View(picture, depth, mask, alpha, pull)
 
 
 @dataclass(frozen=True, eq=False)

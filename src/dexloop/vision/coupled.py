@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from dexloop.core import se3
-from dexloop.core.artifacts import Twin
 from dexloop.core.camera import Camera
 from dexloop.core.errors import UnknownName
 from dexloop.sim.render import Renderer
@@ -30,12 +29,6 @@ class Picture:
     rgb: UInt8[np.ndarray, "h w 3"]
     depth: Float[np.ndarray, "h w"]
     """Along the camera's z axis [m]."""
-
-
-def splats_of(twin: Twin) -> dict[str, Splats]:
-    """Returns the splats of a twin's objects by name, each in its object's frame; objects without any are left out."""
-    files = {name: twin.path / "objects" / name / "splats.ply" for name in twin.header.meta["objects"]}
-    return {name: Splats.load(file) for name, file in files.items() if file.is_file()}
 
 
 class CoupledRenderer:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dexloop.core import se3
+from dexloop.core.artifacts import Twin
 from dexloop.core.errors import InputError
 
 SH_C0 = 0.28209479177387814
@@ -191,6 +192,12 @@ class Splats:
             table["opacity"].astype(np.float32),
             sh,
         )
+
+
+def splats_of(twin: Twin) -> dict[str, Splats]:
+    """Returns the splats of a twin's objects by name, each in its object's frame; objects without any are left out."""
+    files = {name: twin.path / "objects" / name / "splats.ply" for name in twin.header.meta["objects"]}
+    return {name: Splats.load(file) for name, file in files.items() if file.is_file()}
 
 
 def joined(clouds: Sequence[Splats]) -> Splats:

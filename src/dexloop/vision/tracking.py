@@ -145,7 +145,7 @@ def track(
 
 def track_recording(
     recording: Recording,
-    shape: Shape,
+    looks: Shape | Appearance,
     *,
     video: str | None = None,
     T_start: Float[np.ndarray, "4 4"] | None = None,
@@ -158,7 +158,7 @@ def track_recording(
 
     Args:
         recording: With a video of a camera that stands still.
-        shape: The object.
+        looks: What the object looks like: a textured mesh, or anything else that draws it.
         video: Which one; the only one if left out.
         T_start: T_world_object in the first frame, roughly; by default the scene's `T_world_object_rough`.
         cfg: How to look.
@@ -195,7 +195,9 @@ def track_recording(
             if progress is not None:
                 progress("tracking", next(count) / len(film.t))
 
-    with MeshAppearance(shape) as appearance:
+    if not isinstance(looks, Shape):
+        return track(frames(), camera, looks, T_start, cfg=cfg)
+    with MeshAppearance(looks) as appearance:
         return track(frames(), camera, appearance, T_start, cfg=cfg)
 
 
