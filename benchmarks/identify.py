@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks import cube_tosses, peers
 from benchmarks.kept import kept
 from benchmarks.metric import Metric
-from dexloop.capture.plans import FreeMotion, Plan, Push
+from dexloop.capture.plans import FreeMotion, Plan, Push, Scan
 from dexloop.capture.record import capture
 from dexloop.core.errors import DexloopError
 from dexloop.identify.cfg import IdentifyCfg
@@ -24,10 +24,12 @@ from dexloop.identify.stage import Fit, solve, summary
 from dexloop.lab import Lab, LabCfg
 from dexloop.lab.known_twin import known_twin
 from dexloop.lab.objects import OBJECTS
+from dexloop.twin.stage import twin
 
 SEEDS = range(600, 605)
 """Of 5 labs for each of the 8 objects."""
 VIDEO_SEEDS = (600, 601)
+SCAN_SEEDS = (600,)
 MOTIONS: tuple[Plan, ...] = (
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),
@@ -39,17 +41,19 @@ SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distanc
 
 
 def run() -> list[Metric]:
-    metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _slow_push()
+    metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _from_scan(SCAN_SEEDS) + _slow_push()
     return metrics + _clock() + _tosses() + _seconds() + _speed() + _growth()
 
 
-def trial(name: str, seed: int, plans: Sequence[Plan], cfg: IdentifyCfg, *, video: bool = False) -> tuple[Fit, Lab]:
-    """Records in a lab drawn from a seed, and fits."""
+def trial(
+    name: str, seed: int, plans: Sequence[Plan], cfg: IdentifyCfg, *, video: bool = False, scanned: bool = False
+) -> tuple[Fit, Lab]:
+    """Records in a lab drawn from a seed, and fits a twin of known shape, or one that is made of a scan."""
     lab = Lab(LabCfg(object=name, seed=seed, video=video, tracker=not video))
     with tempfile.TemporaryDirectory() as folder:
-        recorded = capture(lab.rig(), plans, Path(folder) / "capture")
-        twin = known_twin(recorded, Path(folder) / "twin")
-        return solve(twin, recorded, cfg=cfg), lab
+        recorded = capture(lab.rig(), [Scan(), *plans] if scanned else plans, Path(folder) / "capture")
+        make = twin if scanned else known_twin
+        return solve(make(recorded, Path(folder) / "twin"), recorded, cfg=cfg), lab
 
 
 def _from_poses(seeds: Sequence[int]) -> list[Metric]:
@@ -59,6 +63,12 @@ def _from_poses(seeds: Sequence[int]) -> list[Metric]:
 def _from_video(seeds: Sequence[int]) -> list[Metric]:
     cases = [(name, seed) for seed in seeds for name in OBJECTS]
     return _score("video", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True)
+
+
+def _from_scan(seeds: Sequence[int]) -> list[Metric]:
+    """Nothing but what a camera and the robot tell: scan, pushes, fit."""
+    cases = [(name, seed) for seed in seeds for name in OBJECTS]
+    return _score("scan", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True, scanned=True)
 
 
 @dataclass(frozen=True)
@@ -78,10 +88,16 @@ MISSED = Found(1.0, 1.0, False, False)
 
 
 def _score(
-    what: str, cases: Sequence[tuple[str, int]], cfg: IdentifyCfg, limits: tuple[float, float], *, video: bool = False
+    what: str,
+    cases: Sequence[tuple[str, int]],
+    cfg: IdentifyCfg,
+    limits: tuple[float, float],
+    *,
+    video: bool = False,
+    scanned: bool = False,
 ) -> list[Metric]:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), initializer=_one_core) as pool:
-        work = [pool.submit(kept, _find, what, name, seed, cfg, video, MOTIONS) for name, seed in cases]
+        work = [pool.submit(kept, _find, what, name, seed, cfg, video, scanned, MOTIONS) for name, seed in cases]
         found = [Found(**w.result()) for w in work]
     mass, friction = ([abs(getattr(f, key)) for f in found] for key in ("mass", "friction"))
     inside = {key: float(np.mean([getattr(f, f"{key}_inside") for f in found])) for key in ("mass", "friction")}
@@ -103,10 +119,10 @@ def _one_core() -> None:
 
 
 def _find(
-    what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool, motions: Sequence[Plan]
+    what: str, name: str, seed: int, cfg: IdentifyCfg, video: bool, scanned: bool, motions: Sequence[Plan]
 ) -> dict[str, float | bool]:
     try:
-        fit, lab = trial(name, seed, motions, cfg, video=video)
+        fit, lab = trial(name, seed, motions, cfg, video=video, scanned=scanned)
     except DexloopError as error:
         print(f"{what} {name} {seed}: {error}", file=sys.stderr, flush=True)
         return asdict(MISSED)

@@ -123,10 +123,11 @@ def score(lab: Lab, recording: Recording, truth: np.ndarray) -> Score:
     seconds = time.process_time() - begin
     camera = recording.videos["front"].camera
     assert camera.T_world_camera is not None
-    return _compare(found, truth, camera.T_world_camera[:3, 2], len(truth) / seconds)
+    return compare(found, truth, camera.T_world_camera[:3, 2], len(truth) / seconds)
 
 
-def _compare(found: Track, truth: np.ndarray, sight: np.ndarray, fps: float) -> Score:
+def compare(found: Track, truth: np.ndarray, sight: np.ndarray, fps: float) -> Score:
+    """Compares a track with the poses x y z qw qx qy qz that were filmed; `sight` is the camera's z axis."""
     seen = ~found.lost
     T, T_true = se3.from_pose(found.pose[seen]), se3.from_pose(truth[seen])
     off = T[:, :3, 3] - T_true[:, :3, 3]

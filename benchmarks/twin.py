@@ -11,6 +11,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
+from benchmarks import track
 from benchmarks.kept import kept
 from benchmarks.metric import Metric
 from dexloop.capture.plans import Scan
@@ -24,7 +25,9 @@ from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Mesh, Shape
 from dexloop.twin.cfg import TwinCfg
 from dexloop.twin.mesh import compare, mend, sample
-from dexloop.twin.stage import Built, build
+from dexloop.twin.stage import Built, TwinObject, build
+from dexloop.vision.appearance import SplatAppearance
+from dexloop.vision.tracking import track_recording
 
 SEEDS = (500, 501)
 DROPS = 4
@@ -53,10 +56,13 @@ class Score:
     """How far the object is from where it stands."""
     falls: float
     """Share of drops that end as those of the true shape do, without jitter."""
+    tracked_m: float
+    """Median error of the position in the film of a push, followed by its splats [m]."""
+    tracked_rad: float
     seconds: float
 
 
-FAILED = Score(*(np.nan,) * 7, 0.0, np.nan)
+FAILED = Score(*(np.nan,) * 7, 0.0, *(np.nan,) * 3)
 
 
 def run() -> list[Metric]:
@@ -86,6 +92,10 @@ def metrics(scores: Sequence[Score]) -> list[Metric]:
         Metric("place error, median", float(np.median(of("place_m", 0.1))), "m", "lower", 0.5, note=note),
         Metric("falls like the true shape", float(np.mean(of("falls", 0.0))), "1", "higher", 0.1, 1.0,
                f"{note}, {DROPS} drops each"),
+        Metric("followed by splats: position error, median", float(np.median(of("tracked_m", 0.1))), "m", "lower", 0.5,
+               1.5e-3, note),
+        Metric("followed by splats: rotation error, median", float(np.median(of("tracked_rad", 1.0))), "rad", "lower",
+               0.5, float(np.radians(1.5)), note),
         Metric("scan to twin, longest", float(np.max(of("seconds", 1e4))), "s", "lower", 0.5, 360.0, note),
     ]  # fmt: skip
 
@@ -100,18 +110,19 @@ def score(name: str, seed: int, cfg: TwinCfg) -> Score:
         except DexloopError as error:
             print(f"{name} {seed}: {error}", file=sys.stderr, flush=True)
             return FAILED
-    found = _compared(built, lab)
+        found = _compared(built, lab, Path(folder) / "push")
     parts = ", ".join(f"{part} {s:.0f}" for part, s in built.seconds.items())
     print(
         f"{name} {seed}: {found.psnr_db:.1f} dB, SSIM {found.ssim:.3f}, Chamfer {1e3 * found.chamfer_m:.2f} mm, F "
         f"{found.f_score:.3f}, volume {100 * found.volume:+.1f} %, scale {100 * found.scale:+.2f} %, place "
-        f"{1e3 * found.place_m:.1f} mm, falls {found.falls:.2f}, {found.seconds:.0f} s ({parts})",
+        f"{1e3 * found.place_m:.1f} mm, falls {found.falls:.2f}, followed to {1e3 * found.tracked_m:.2f} mm and "
+        f"{np.degrees(found.tracked_rad):.2f}°, {found.seconds:.0f} s ({parts})",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     return found
 
 
-def _compared(built: Built, lab: Lab) -> Score:
+def _compared(built: Built, lab: Lab, folder: Path) -> Score:
     made, truth = built.objects[0], lab.truth()
     thing = made.thing
     assert isinstance(thing.shape, Shape)
@@ -122,6 +133,9 @@ def _compared(built: Built, lab: Lab) -> Score:
     true = replace(outline, vertices=se3.transform(truth.T_world_object, outline.vertices))
     T, scale = _aligned(there, true)
     agreement = compare(replace(there, vertices=se3.transform(T, there.vertices)), true)
+    T_own = se3.from_pose(np.asarray(thing.pose))
+    T_true_own = se3.inverse(truth.T_world_object) @ T @ T_own
+    tracked = _tracked(made, T_own, T_true_own, lab, folder)
     middle = 0.5 * (there.vertices.min(axis=0) + there.vertices.max(axis=0))
     return Score(
         psnr_db=made.psnr_db,
@@ -131,9 +145,21 @@ def _compared(built: Built, lab: Lab) -> Score:
         volume=agreement.volume_error,
         scale=scale,
         place_m=float(np.linalg.norm(se3.transform(T, middle[None])[0] - middle)),
-        falls=_falls(thing, se3.inverse(truth.T_world_object) @ T @ se3.from_pose(np.asarray(thing.pose)), shape),
+        falls=_falls(thing, T_true_own, shape),
+        tracked_m=float(np.median(tracked.position)),
+        tracked_rad=float(np.median(tracked.rotation)),
         seconds=sum(built.seconds.values()),
     )
+
+
+def _tracked(made: TwinObject, T_own: np.ndarray, T_true_own: np.ndarray, lab: Lab, folder: Path) -> track.Score:
+    """Follows a twin by its splats through the film of a push, from where it was scanned."""
+    _, recording, truth = track.film(lab.cfg.object, lab.cfg.seed, folder)
+    assert made.pixel_m is not None
+    found = track_recording(recording, SplatAppearance(made.splats, made.pixel_m), T_start=T_own)
+    camera = recording.videos["front"].camera
+    assert camera.T_world_camera is not None
+    return track.compare(found, se3.to_pose(se3.from_pose(truth) @ T_true_own), camera.T_world_camera[:3, 2], np.nan)
 
 
 def _aligned(mesh: Mesh, true: Mesh) -> tuple[np.ndarray, float]:

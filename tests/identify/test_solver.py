@@ -67,7 +67,9 @@ def test_slopes_of_what_needs_no_simulation_are_those_of_the_errors(solver, prob
 def test_an_infinitesimal_step_downhill_lowers_the_cost(solver, problem):
     """Nothing in the residual may jump: a step along the gradient is worth what the gradient says."""
     estimate = at(solver, object_mass=0.3)
-    linear = solver._linearise(estimate, 0.1 * np.diag(problem.first_step), [0.1 * s.local_step for s in problem.segments])
+    linear = solver._linearise(
+        estimate, 0.1 * np.diag(problem.first_step), [0.1 * s.local_step for s in problem.segments]
+    )
     estimate = solver.reweigh(estimate, linear.errors)
     normal = solver._normal(estimate, linear)
     delta, locals_, _ = normal.step(1e4, solver.lower - estimate.theta, solver.upper - estimate.theta)

@@ -396,7 +396,8 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
             "seen": m.seen, "volume_m3": m.volume_m3,
             "parts": len(m.parts.parts), "volume_over_mesh": m.parts.volume_over_mesh,
             "concavity_m": m.parts.concavity_m, "fit": m.fitness.fit, "problems": list(m.fitness.problems),
-            "pixel_m": m.pixel_m, "moved_m": m.settled.moved_m, "drift_m": m.settled.drift_m, "splats": len(m.splats.means),
+            "pixel_m": m.pixel_m,
+            "moved_m": m.settled.moved_m, "drift_m": m.settled.drift_m, "splats": len(m.splats.means),
             "checks": {c.name: c.psnr_db for c in m.checks[:_CHECKS]},
             "notes": list(m.notes),
         }  # fmt: skip

@@ -15,8 +15,7 @@ from dexloop.core.run import Run
 from dexloop.sim.parameters import parameter
 from dexloop.sim.scene import Scene
 from dexloop.sim.shape import Shape, shape_of
-from dexloop.vision.splats import splats_of
-from dexloop.vision.splats import Splats
+from dexloop.vision.splats import Splats, splats_of
 
 
 @dataclass(frozen=True)

@@ -127,9 +127,10 @@ def align(
     last: _Step | None = None
     for shrink in shrinks:
         level = _Level(layers, crop(scene.camera, *region), shrink)
+        last = None
         for _ in range(_MOST_STEPS):
             past = np.concatenate([se3.log(se3.inverse(T) @ prior.T), scene.light.mean - light])
-            last = _step(scene, level, T, light, information, past)
+            last = _step(scene, level, T, light, information, past, last)
             before, T, light = T, T @ se3.exp(last.x[:6]), light + last.x[6:]
             seen = [level.camera.project_world(se3.transform(X, corners)) for X in (before, T)]
             if np.median(np.linalg.norm(seen[1] - seen[0], axis=1)) < _TOLERANCE_PX:
@@ -166,11 +167,19 @@ class _Step:
     scale: float
     H: Float[np.ndarray, "15 15"]
     """Information of the pixels alone."""
+    slope: Float[np.ndarray, " 15"]
+    """Of minus the cost, prior included."""
     mask: Bool[np.ndarray, "h w"]
 
 
 def _step(
-    scene: Scene, level: _Level, T: np.ndarray, light: np.ndarray, information: np.ndarray, past: np.ndarray
+    scene: Scene,
+    level: _Level,
+    T: np.ndarray,
+    light: np.ndarray,
+    information: np.ndarray,
+    past: np.ndarray,
+    before: _Step | None,
 ) -> _Step:
     view = scene.appearance.render(level.camera, T)
     s = _linearise(view, level, T, light)
@@ -182,7 +191,23 @@ def _step(
         d_drawn = np.zeros(view.mask.shape, np.float32)
         d_drawn[s.at] = s.residual * share / (s.sd * scale) ** 2
         g[:6] = s.pull(d_drawn)
-    return _Step(np.linalg.solve(H + information, g + information @ past), s, share, scale, H, view.mask)
+    slope, curvature = g + information @ past, H + information
+    if s.pull is not None and before is not None:
+        curvature = _corrected(curvature, before.x, before.slope - slope)
+    return _Step(np.linalg.solve(curvature, slope), s, share, scale, H, slope, view.mask)
+
+
+def _corrected(
+    curvature: Float[np.ndarray, "p p"], x: Float[np.ndarray, " p"], change: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, "p p"]:
+    """Returns a curvature that agrees with how the slope changed over the last step (BFGS).
+
+    Where J is not exact but the slope is, steps would be too long or too short by a factor, for ever.
+    """
+    expected, found = curvature @ x, float(change @ x)
+    if not 0.2 < found / max(float(x @ expected), 1e-12) < 10.0:
+        return curvature
+    return curvature + np.outer(change, change) / found - np.outer(expected, expected) / float(x @ expected)
 
 
 class _Level:

@@ -18,7 +18,7 @@ from dexloop.sim.parts import VISUAL_GROUP, FixedCamera, add_material, add_mesh
 from dexloop.sim.render import Renderer, place_camera
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Shape
-from dexloop.vision.splat_gpu import renderer
+from dexloop.vision import splat_gpu
 from dexloop.vision.splats import Splats, splats_of
 
 _FINEST = 8
@@ -170,7 +170,7 @@ class SplatAppearance:
         solid = splats.means[splats.opacities > 0.5]
         if not len(solid):
             raise InputError("there are no solid splats: a tracker needs to know what the object looks like")
-        self._splats, self._draw = splats, renderer()
+        self._splats, self._draw = splats, splat_gpu.renderer()
         self._box = np.stack([solid.min(axis=0), solid.max(axis=0)]).astype(np.float64)
         self._pixel_m = pixel_m
 
