@@ -42,6 +42,7 @@ def small_twin(folder: Path, *, splats: bool = True) -> Twin:
         write_obj(thing, draft.folder / "objects" / "block")
         if splats:
             surface_splats().save(draft.folder / "objects" / "block" / "splats.ply")
+            surface_splats().save(draft.folder / "surroundings.ply")
         save_arrays(
             draft.folder / "cameras.npz",
             T_world_camera=np.stack([look_at(eye, middle) for eye in eyes]),

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import mujoco
 import numpy as np
@@ -14,15 +15,19 @@ from dexloop.capture.plans import FreeMotion, Scan
 from dexloop.capture.record import capture
 from dexloop.core import se3
 from dexloop.core.artifacts import Twin
+from dexloop.core.camera import Camera
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.lab import Lab, LabCfg
 from dexloop.report.twin import sides, twin_section
 from dexloop.sim.shape import Mesh
+from dexloop.twin import masks, stage
+from dexloop.twin.cameras import CameraQuality, Cameras
 from dexloop.twin.cfg import TwinCfg
 from dexloop.twin.mesh import compare, mend, read
 from dexloop.twin.stage import twin, twin_of_mesh
-from dexloop.vision.splats import Splats
+from dexloop.vision.splats import Splats, surroundings_of
+from tests.twin import BOXES, path, shoot
 
 QUICK = TwinCfg(texture_px=256, parts=8)
 LAB = LabCfg(object="meat_can", seed=5)
@@ -60,6 +65,16 @@ def test_splats_look_like_views_that_were_kept_back(scanned: Twin) -> None:
     assert np.abs(np.median(splats.means, axis=0)).max() < 0.02
 
 
+def test_surroundings_are_apart_from_the_object(scanned: Twin) -> None:
+    around = surroundings_of(scanned)
+    assert around is not None
+    assert len(around) == scanned.header.meta["surroundings"]["splats"] > 1000
+    assert scanned.header.meta["surroundings"]["psnr_db"] > 15.0
+    model = mujoco.MjModel.from_xml_path(str(scanned.path / "scene.xml"))
+    inside = np.linalg.norm(around.means - model.qpos0[:3], axis=1) < 0.02
+    assert around.opacities[inside].sum() < 1.0
+
+
 def test_the_object_stays_where_it_stands(scanned: Twin) -> None:
     model = mujoco.MjModel.from_xml_path(str(scanned.path / "scene.xml"))
     data = mujoco.MjData(model)
@@ -75,6 +90,32 @@ def test_the_report_shows_it(scanned: Twin) -> None:
     picture = sides(scanned, "meat_can")
     half = len(picture) // 2
     assert np.abs(picture[:half].astype(int) - picture[half:]).mean() > 1.0  # texture above, parts below
+
+
+def test_two_objects_of_one_scan_have_each_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    camera = Camera.from_fov("phone", 320, 240, 0.85)
+    views = tuple(shoot(T, camera, seed=k)[0] for k, T in enumerate(path(24)))
+    quality = CameraQuality(24, 24, 24, 0.3, 0.3, 1e-4, 1e-3, 1.0, 15.0)
+    found = Cameras(views, np.zeros((0, 3)), np.zeros((0, 3), np.uint8), np.zeros(3), quality, ())
+    monkeypatch.setattr(stage, "_scan", lambda *_: SimpleNamespace(scene={"object": "box"}))
+    monkeypatch.setattr(
+        stage, "choose_frames", lambda *_, **__: SimpleNamespace(frames=(), camera_known=True, statuses=())
+    )
+    monkeypatch.setattr(stage, "locate", lambda *_, **__: found)
+    monkeypatch.setattr(masks, "_FINE_CELLS", 60)
+    monkeypatch.setattr(masks, "_TEXELS", 300)
+    cfg = TwinCfg(steps=200, splats=4000, surroundings=0, faces=2000, texture_px=128, parts=4)
+    made = stage.build(None, cfg=cfg).objects  # type: ignore[arg-type]
+    assert [m.thing.name for m in made] == ["box", "object1"]
+    for m, box in zip(made, BOXES, strict=True):
+        # Pixels are 1.4 mm, and few steps leave a cap on the top; but nothing is cut off where one hides the other.
+        assert m.volume_m3 == pytest.approx(np.prod(box.size), rel=0.25)
+        there = se3.transform(se3.from_pose(np.asarray(m.thing.pose)), m.thing.shape.visual.vertices)
+        for end in (np.min, np.max):
+            np.testing.assert_allclose(end(there[:, :2], axis=0), end(box.corners()[:, :2], axis=0), atol=5e-3)
+        assert m.settled.moved_m < 2e-3
+        inside = np.abs(m.splats.means) < 0.5 * max(box.size) + 0.01
+        assert inside.all(axis=1).mean() > 0.95  # none of the other's
 
 
 def test_a_capture_without_a_scan_says_what_to_record(tmp_path: Path) -> None:

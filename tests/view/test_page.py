@@ -67,7 +67,12 @@ def test_small_splats_keep_their_size_in_half_precision(page: Page) -> None:
 
 def test_checkboxes_show_and_hide(page: Page) -> None:
     shown = {k: box.value for k, box in page.checkboxes.items()}
-    assert shown == {"splats": True, "mesh": False, "parts": False, "cameras": True}
+    assert shown == {"splats": True, "mesh": False, "parts": False, "cameras": True, "surroundings": True}
+    assert _node(page, "/surroundings").visible
+    assert not _node(page, "/world").visible
+    page.checkboxes["surroundings"].value = False
+    assert not _node(page, "/surroundings").visible
+    assert _node(page, "/world").visible
     assert not _node(page, "/objects/block/mesh").visible
     page.checkboxes["mesh"].value = True
     page.checkboxes["splats"].value = False
@@ -135,6 +140,8 @@ def test_a_twin_without_splats_or_cameras_is_shown_by_its_mesh(tmp_path: Path) -
         assert _node(page, "/objects/block/mesh").visible
         assert page.checkboxes["splats"].disabled
         assert page.checkboxes["cameras"].disabled
+        assert page.checkboxes["surroundings"].disabled
+        assert _node(page, "/world").visible
 
 
 def test_the_labs_known_twin_is_shown(tmp_path: Path, lab_capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ _LOOKS, _WORTH = 4, 1.0
 """How often to look about for something better at most, and by how much the last must have helped: a log likelihood."""
 _SEARCHED = 3
 """Recordings that the search looks at."""
-_ATTEMPTS = 3
+_ATTEMPTS = 2
 """How often to begin again where most recordings were lost."""
 
 

@@ -21,6 +21,8 @@ class TwinCfg:
     """Most splats for an object."""
     steps: int = 1500
     """Of training, one picture each."""
+    surroundings: int = 300
+    """Steps of training of what is around the objects; 0 to leave it out."""
     faces: int = 12_000
     """Of the mesh that is drawn."""
     parts: int = 16
@@ -38,6 +40,7 @@ class TwinCfg:
     def __post_init__(self) -> None:
         ranges = {
             "frames": (8, 500), "splats": (100, 1_000_000), "steps": (10, 100_000), "faces": (100, 1_000_000),
+            "surroundings": (0, 100_000),
             "parts": (1, 200), "texture_px": (64, 8192), "density_kg_m3": (1.0, 30_000.0), "held_out": (2, 1000),
         }  # fmt: skip
         for name, (low, high) in ranges.items():

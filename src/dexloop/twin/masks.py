@@ -123,9 +123,22 @@ def find_objects(views: Sequence[View], *, most: int = 8) -> Objects:
     return Objects(tuple(objects), tuple(statuses))
 
 
-def with_masks(views: Sequence[View], masks: Sequence[Bool[np.ndarray, "h w"]]) -> tuple[View, ...]:
-    """Returns the views with their masks."""
-    return tuple(replace(v, mask=m) for v, m in zip(views, masks, strict=True))
+_OUTLINE_PX = 2
+"""How far beyond its mask another object may hide this one [px]."""
+
+
+def with_masks(
+    views: Sequence[View],
+    masks: Sequence[Bool[np.ndarray, "h w"]],
+    others: Sequence[Sequence[Bool[np.ndarray, "h w"]]] = (),
+) -> tuple[View, ...]:
+    """Returns the views with their masks; masks of other objects tell where this one may be hidden."""
+    own = [replace(v, mask=m) for v, m in zip(views, masks, strict=True)]
+    if not others:
+        return tuple(own)
+    near = np.ones((2 * _OUTLINE_PX + 1,) * 2, np.uint8)
+    hidden = [cv2.dilate(np.logical_or.reduce(each).astype(np.uint8), near) > 0 for each in zip(*others, strict=True)]
+    return tuple(replace(v, unknown=h & ~v.mask) for v, h in zip(own, hidden, strict=True))
 
 
 def read_masks(folder: str | Path, views: Sequence[View]) -> tuple[View, ...]:

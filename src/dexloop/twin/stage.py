@@ -27,6 +27,7 @@ from dexloop.twin.masks import Objects, SeenObject, find_objects, object_from_ma
 from dexloop.twin.mesh import Fitness, check, mend, read, simplify, smooth, solid
 from dexloop.twin.parts import Decomposition, convex_parts
 from dexloop.twin.surface import fuse
+from dexloop.twin.surroundings import surroundings
 from dexloop.twin.texture import bake
 from dexloop.vision.board import Board
 from dexloop.vision.metrics import psnr, ssim
@@ -97,6 +98,10 @@ class Built:
     table: Table
     statuses: tuple[Status, ...]
     seconds: Mapping[str, float]
+    surroundings: Splats | None = None
+    """Of all but the objects, in the world's frame."""
+    surroundings_db: float = np.nan
+    """How like pictures they are that were kept back [dB]."""
 
     @property
     def status(self) -> Status:
@@ -185,14 +190,25 @@ def build(
     for name, thing in zip(names, objects.objects, strict=True):
         say = f"splats of {name}"
         tell(say, 0.0)
-        own = with_masks(views, thing.masks)
+        others = [o.masks for o in objects.objects if o is not thing]
+        own = with_masks(views, thing.masks, others)
         made.append(_object(name, thing, own, cfg, clock, lambda done, say=say: tell(say, done)))
         tell(say, 1.0)
+    around, around_db = None, np.nan
+    if cfg.surroundings:
+        say = "splats of the surroundings"
+        masks = [thing.masks for thing in objects.objects]
+        around, around_db = surroundings(
+            views, masks, cameras.points, cameras.colours, steps=cfg.surroundings, held_out=cfg.held_out, seed=cfg.seed,
+            tell=lambda done: tell(say, done),
+        )  # fmt: skip
+        clock.lap("surroundings")
     size = scan.scene.get("table_size_m", (0.9, 0.7))
     table = Table(size_m=(float(size[0]), float(size[1])))
     tell("settling", 0.0)
     statuses = [*chosen.statuses, *cameras.statuses, *objects.statuses]
-    return _settled(made, scan, cameras, table, statuses, clock)
+    built = _settled(made, scan, cameras, table, statuses, clock)
+    return replace(built, surroundings=around, surroundings_db=around_db)
 
 
 def _scan(capture: Capture, cfg: TwinCfg) -> Recording:
@@ -410,6 +426,9 @@ def _write(draft: Draft, built: Built, cfg: TwinCfg) -> None:
             size_px=np.array([[v.camera.width, v.camera.height] for v in views]),
         )
         draft.meta["cameras"] = built.cameras.quality.to_json()
+    if built.surroundings is not None:
+        built.surroundings.save(folder / "surroundings.ply")
+        draft.meta["surroundings"] = {"psnr_db": built.surroundings_db, "splats": len(built.surroundings)}
     if built.scan is not None and "T_world_object_rough" in built.scan.scene:
         draft.meta["T_world_object_rough"] = built.scan.scene["T_world_object_rough"]
     draft.meta |= {

@@ -19,7 +19,7 @@ from typing import cast
 
 import numba
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import ndimage
 
 from dexloop.core import se3
@@ -135,11 +135,18 @@ def _grid(bounds: Float[np.ndarray, "2 3"], voxel_m: float) -> tuple[Float[np.nd
 def _around(view: View) -> tuple[slice, slice]:
     """Returns the rows and columns of the mask and of some pixels around it; nothing else matters."""
     assert view.mask is not None
-    rows, columns = np.flatnonzero(view.mask.any(axis=1)), np.flatnonzero(view.mask.any(axis=0))
-    if not len(rows):
+    if not view.mask.any():
         raise InputError(f"the mask of view {view.name!r} is empty: leave the view out, or mend its mask")
+    may_be = _may_be(view)
+    rows, columns = np.flatnonzero(may_be.any(axis=1)), np.flatnonzero(may_be.any(axis=0))
     low = (max(int(rows[0]) - _MARGIN_PX, 0), max(int(columns[0]) - _MARGIN_PX, 0))
     return slice(low[0], int(rows[-1]) + _MARGIN_PX), slice(low[1], int(columns[-1]) + _MARGIN_PX)
+
+
+def _may_be(view: View) -> Bool[np.ndarray, "h w"]:
+    """Returns where the object may be: where it is seen, and where something else may hide it."""
+    assert view.mask is not None
+    return view.mask if view.unknown is None else view.mask | view.unknown
 
 
 def _trust(
@@ -164,9 +171,8 @@ def _trust(
 
 
 def _outline(view: View, box: tuple[slice, slice]) -> Float[np.ndarray, "r c"]:
-    """Returns how far each pixel in a box is inside the object's outline [px]; negative outside."""
-    assert view.mask is not None
-    mask = view.mask[box]
+    """Returns how far each pixel in a box is inside of where the object may be [px]; negative outside."""
+    mask = _may_be(view)[box]
     inside, outside = (np.asarray(ndimage.distance_transform_edt(m)) for m in (mask, ~mask))
     return np.where(mask, inside - 0.5, 0.5 - outside).astype(np.float32)
 

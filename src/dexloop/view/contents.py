@@ -15,7 +15,7 @@ from dexloop.core.run import Run
 from dexloop.sim.parameters import parameter
 from dexloop.sim.scene import Scene
 from dexloop.sim.shape import Shape, shape_of
-from dexloop.vision.splats import Splats, splats_of
+from dexloop.vision.splats import Splats, splats_of, surroundings_of
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ class Contents:
     """Those of the scan."""
     friction: Known
     """Of objects on the table."""
+    surroundings: Splats | None
+    """Of what was around the objects; in the world's frame."""
 
 
 def contents(run: Run) -> Contents:
@@ -104,7 +106,8 @@ def contents(run: Run) -> Contents:
         pose = np.concatenate([body.pos, body.quat])
         objects.append(ShownObject(name, shape_of(scene.model, body.id), splats.get(name), pose, mass))
     title = f"{run.path.resolve().name}: {', '.join(o.name for o in objects)}"
-    return Contents(title, scene, tuple(objects), _cameras(twin), _known(scene, "table.friction", belief))
+    friction = _known(scene, "table.friction", belief)
+    return Contents(title, scene, tuple(objects), _cameras(twin), friction, surroundings_of(twin))
 
 
 def _known(scene: Scene, name: str, belief: Belief | None) -> Known:

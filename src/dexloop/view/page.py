@@ -149,6 +149,9 @@ class Page:
         return frame
 
     def _add_table(self) -> None:
+        if self.contents.surroundings is not None:
+            _add_splats(self.server, "/surroundings", self.contents.surroundings)
+        self.server.scene.add_frame("/world", show_axes=False)
         model = self.contents.scene.model
         for geom in np.flatnonzero((model.geom_bodyid == 0) & (model.geom_type == mujoco.mjtGeom.mjGEOM_BOX)):
             self.server.scene.add_box(
@@ -181,11 +184,13 @@ class Page:
         self.reset_button.on_click(lambda _: self.reset())
         self.state = gui.add_markdown("ready")
         splats, all_splats = (any(o.splats for o in objects), all(o.splats for o in objects))
+        around = self.contents.surroundings is not None
         self.checkboxes = {
             "splats": gui.add_checkbox("splats", splats, disabled=not splats),
             "mesh": gui.add_checkbox("mesh", not all_splats),
             "parts": gui.add_checkbox("convex parts", False),
             "cameras": gui.add_checkbox("cameras", bool(self.contents.cameras), disabled=not self.contents.cameras),
+            "surroundings": gui.add_checkbox("surroundings", around, disabled=not around),
         }
         for kind, box in self.checkboxes.items():
             box.on_update(lambda _, kind=kind: self._show(kind))
@@ -230,11 +235,14 @@ class Page:
         return float(half[0]), float(half[1])
 
     def _show(self, kind: str) -> None:
-        """Shows what its checkbox says."""
-        names = ["/cameras"] if kind == "cameras" else [f"/objects/{o.name}/{kind}" for o in self.contents.objects]
-        for name in names:
+        """Shows what its checkbox says; the table as it is simulated where its surroundings are not shown."""
+        alone = kind in ("cameras", "surroundings")
+        names = [f"/{kind}"] if alone else [f"/objects/{o.name}/{kind}" for o in self.contents.objects]
+        value = bool(self.checkboxes[kind].value)
+        shown = dict.fromkeys(names, value) | ({"/world": not value} if kind == "surroundings" else {})
+        for name, visible in shown.items():
             if (node := self.server.scene.get_handle_by_name(name)) is not None:
-                node.visible = bool(self.checkboxes[kind].value)
+                node.visible = visible
 
 
 def _viser() -> Any:

@@ -148,7 +148,7 @@ class _Target:
     rgb: Float[np.ndarray, "h w 3"]
     mask: Float[np.ndarray, "h w"]
     edge: Bool[np.ndarray, "h w"]
-    """Where object and background mix."""
+    """Where object and background mix, or nothing is known."""
     where: Bool[np.ndarray, "h w"]
     depth: Float[np.ndarray, "h w"] | None
 
@@ -182,6 +182,8 @@ def _target(view: View, shrink: int, edge_px: int, depth: Float[np.ndarray, "h w
     share = reduced(mask)
     band = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((2 * (edge_px // 2) + 1,) * 2, np.uint8))
     edge = reduced(band) > 0 if edge_px else np.zeros(share.shape, np.bool_)
+    if view.unknown is not None:
+        edge |= reduced(view.unknown) > 0
     near = cv2.dilate((share > 0).astype(np.uint8), np.ones((9, 9), np.uint8)) > 0
     far = None if depth is None else depth[part][shrink // 2 :: shrink, shrink // 2 :: shrink][:high, :wide]
     return _Target(camera, reduced(view.rgb) / 255.0, share, edge, near, far)

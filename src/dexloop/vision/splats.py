@@ -200,6 +200,12 @@ def splats_of(twin: Twin) -> dict[str, Splats]:
     return {name: Splats.load(file) for name, file in files.items() if file.is_file()}
 
 
+def surroundings_of(twin: Twin) -> Splats | None:
+    """Returns the splats of what is around a twin's objects, in the world's frame; None if it has none."""
+    file = twin.path / "surroundings.ply"
+    return Splats.load(file) if file.is_file() else None
+
+
 def joined(clouds: Sequence[Splats]) -> Splats:
     """Returns several clouds as one; spherical harmonics that one of them lacks are zero.
 

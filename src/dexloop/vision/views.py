@@ -22,3 +22,5 @@ class View:
     rgb: UInt8[np.ndarray, "h w 3"]
     mask: Bool[np.ndarray, "h w"] | None = None
     """Where the object is."""
+    unknown: Bool[np.ndarray, "h w"] | None = None
+    """Pixels that say nothing about it: those of another object, which may hide it."""
