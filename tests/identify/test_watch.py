@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from dexloop.core import se3
+from dexloop.core.errors import InputError
 from dexloop.identify import watch as module
+from dexloop.identify.cfg import IdentifyCfg
+from dexloop.identify.stage import _matched
 from dexloop.identify.watch import watch
 from dexloop.sim.scene import Scene
 from tests.identify.benches import Push, model_file
+from tests.twin.small import small_twin
 
 
 class Seen(Exception):
@@ -51,3 +55,13 @@ def test_a_rig_that_did_not_say_leaves_it_where_it_was_scanned(tmp_path, monkeyp
 
 def test_a_given_shape_has_the_rigs_axes(tmp_path, monkeypatch):
     assert start(tmp_path, monkeypatch, {"T_world_object_rough": THEN}) is None
+
+
+def test_a_recorded_pose_alone_says_nothing_about_a_scanned_twin(tmp_path):
+    """Its axes are the rig's, and where they lie in the scan nobody knows."""
+    twin = small_twin(tmp_path / "twin")
+    assert twin.header.meta["geometry"] == "scanned"
+    pose = SimpleNamespace(kind="pose", about="object")
+    recording = SimpleNamespace(name="push", videos={}, streams={"pose": pose})
+    with pytest.raises(InputError, match="'push' has a pose but no video"):
+        _matched(None, recording, IdentifyCfg(), set(), lambda *_: None, twin)
