@@ -43,6 +43,7 @@ def small_twin(folder: Path, *, splats: bool = True) -> Twin:
         if splats:
             surface_splats().save(draft.folder / "objects" / "block" / "splats.ply")
             surface_splats().save(draft.folder / "surroundings.ply")
+            draft.meta["surroundings"] = {"splats": len(surface_splats()), "psnr_db": 30.0}
         save_arrays(
             draft.folder / "cameras.npz",
             T_world_camera=np.stack([look_at(eye, middle) for eye in eyes]),

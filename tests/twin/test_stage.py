@@ -84,7 +84,7 @@ def test_the_object_stays_where_it_stands(scanned: Twin) -> None:
 
 def test_the_report_shows_it(scanned: Twin) -> None:
     section = twin_section(scanned)
-    assert section.count("data:image/png;base64") == 2
+    assert section.count("data:image/png;base64") == 3
     for words in ("PSNR", "convex parts", "fit for simulation", "together"):
         assert words in section
     picture = sides(scanned, "meat_can")

@@ -22,6 +22,8 @@ from dexloop.sim.parts import COLLISION_GROUP, FixedCamera, Light
 from dexloop.sim.render import Renderer
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import SceneCfg, compose
+from dexloop.vision.coupled import CoupledRenderer, cameras_of
+from dexloop.vision.splats import splats_of, surroundings_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,8 +59,37 @@ def twin_section(twin: Twin) -> str:
             parts.append(_image(pixels(figure), "pictures that were kept back, and what the splats make of them"))
         words = [*about.get("problems", []), *about.get("notes", [])]
         parts.append("".join(f"<p>{html.escape(note)}</p>" for note in words))
-    parts += [_cameras(meta), _seconds(meta.get("seconds", {})), _statuses(meta)]
+    parts += [_whole(twin), _cameras(meta), _seconds(meta.get("seconds", {})), _statuses(meta)]
     return "\n".join(part for part in parts if part)
+
+
+def whole(twin: Twin) -> UInt8[np.ndarray, "h w 3"] | None:
+    """Draws all of a scanned twin by its splats, as the scan's first camera saw it; None for any other twin.
+
+    Raises:
+        MissingPart: This machine cannot draw.
+    """
+    around, cameras = surroundings_of(twin), cameras_of(twin)
+    if around is None or not cameras:
+        return None
+    scene = compose(ModelFile(twin.path / "scene.xml"), cfg=SceneCfg(max_delay_s=0.0))
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_forward(scene.model, data)
+    camera = cameras[0]
+    with CoupledRenderer(scene.model, {**splats_of(twin), "world": around}, camera.width, camera.height) as renderer:
+        return renderer.draw(data, camera).rgb
+
+
+def _whole(twin: Twin) -> str:
+    try:
+        picture = whole(twin)
+    except MissingPart as error:
+        return f"<p>{html.escape(str(error))}</p>"
+    if picture is None:
+        return ""
+    about = twin.header.meta["surroundings"]
+    said = f"{about['splats']} splats, kept-back views {about['psnr_db']:.1f} dB"
+    return f"<h3>With its surroundings</h3>{_image(picture, 'all of the twin, drawn by its splats')}<p>{said}</p>"
 
 
 def sides(twin: Twin, name: str) -> UInt8[np.ndarray, "h w 3"]:

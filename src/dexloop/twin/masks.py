@@ -138,7 +138,7 @@ def with_masks(
         return tuple(own)
     near = np.ones((2 * _OUTLINE_PX + 1,) * 2, np.uint8)
     hidden = [cv2.dilate(np.logical_or.reduce(each).astype(np.uint8), near) > 0 for each in zip(*others, strict=True)]
-    return tuple(replace(v, unknown=h & ~v.mask) for v, h in zip(own, hidden, strict=True))
+    return tuple(replace(v, unknown=h & ~m) for v, m, h in zip(own, masks, hidden, strict=True))
 
 
 def read_masks(folder: str | Path, views: Sequence[View]) -> tuple[View, ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dexloop.core.artifact import load_arrays
 from dexloop.core.artifacts import Belief, Twin
 from dexloop.core.camera import Camera
 from dexloop.core.errors import InputError
@@ -15,6 +14,7 @@ from dexloop.core.run import Run
 from dexloop.sim.parameters import parameter
 from dexloop.sim.scene import Scene
 from dexloop.sim.shape import Shape, shape_of
+from dexloop.vision.coupled import cameras_of
 from dexloop.vision.splats import Splats, splats_of, surroundings_of
 
 
@@ -107,7 +107,7 @@ def contents(run: Run) -> Contents:
         objects.append(ShownObject(name, shape_of(scene.model, body.id), splats.get(name), pose, mass))
     title = f"{run.path.resolve().name}: {', '.join(o.name for o in objects)}"
     friction = _known(scene, "table.friction", belief)
-    return Contents(title, scene, tuple(objects), _cameras(twin), friction, surroundings_of(twin))
+    return Contents(title, scene, tuple(objects), cameras_of(twin), friction, surroundings_of(twin))
 
 
 def _known(scene: Scene, name: str, belief: Belief | None) -> Known:
@@ -118,15 +118,3 @@ def _known(scene: Scene, name: str, belief: Belief | None) -> Known:
         return known
     low, high = said["interval"]
     return Known(name, found.unit, found.bounds, known.twin, float(said["mean"]), (float(low), float(high)))
-
-
-def _cameras(twin: Twin) -> tuple[Camera, ...]:
-    file = twin.path / "cameras.npz"
-    if not file.is_file():
-        return ()
-    saved = load_arrays(file)
-    rows = zip(saved["T_world_camera"], saved["K"], saved["size_px"], strict=True)
-    return tuple(
-        Camera(f"{k:03d}", int(w), int(h), float(K[0, 0]), float(K[1, 1]), float(K[0, 2]), float(K[1, 2]), T)
-        for k, (T, K, (w, h)) in enumerate(rows)
-    )

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from dexloop.core import se3
+from dexloop.core.artifact import load_arrays
+from dexloop.core.artifacts import Twin
 from dexloop.core.camera import Camera
 from dexloop.core.errors import UnknownName
 from dexloop.sim.render import Renderer
@@ -29,6 +31,19 @@ class Picture:
     rgb: UInt8[np.ndarray, "h w 3"]
     depth: Float[np.ndarray, "h w"]
     """Along the camera's z axis [m]."""
+
+
+def cameras_of(twin: Twin) -> tuple[Camera, ...]:
+    """Returns the cameras of the scan that a twin was made of, in its order; none for one of a mesh."""
+    file = twin.path / "cameras.npz"
+    if not file.is_file():
+        return ()
+    saved = load_arrays(file)
+    rows = zip(saved["T_world_camera"], saved["K"], saved["size_px"], strict=True)
+    return tuple(
+        Camera(f"{k:03d}", int(w), int(h), float(K[0, 0]), float(K[1, 1]), float(K[0, 2]), float(K[1, 2]), T)
+        for k, (T, K, (w, h)) in enumerate(rows)
+    )
 
 
 class CoupledRenderer:
