@@ -1,4 +1,7 @@
-"""What identify finds in the lab: mass and friction against the hidden truth, from poses and from video."""
+"""What identify finds in the lab from poses and joint signals: mass and friction against the hidden truth.
+
+`identify_video`, `identify_tosses` and `identify_speed` have the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import cube_tosses, peers
 from benchmarks.kept import kept
 from benchmarks.metric import Metric
 from dexloop.capture.plans import FreeMotion, Plan, Push, Scan
@@ -28,8 +30,6 @@ from dexloop.twin.stage import twin
 
 SEEDS = range(600, 605)
 """Of 5 labs for each of the 8 objects."""
-VIDEO_SEEDS = (600, 601)
-SCAN_SEEDS = (600,)
 MOTIONS: tuple[Plan, ...] = (
     FreeMotion(duration_s=3.0),
     Push(speed_m_s=0.5, distance_m=0.1),
@@ -41,8 +41,7 @@ SLOW = (FreeMotion(duration_s=3.0), Push(speed_m_s=0.02, touch_m_s=0.02, distanc
 
 
 def run() -> list[Metric]:
-    metrics = _from_poses(SEEDS) + _from_video(VIDEO_SEEDS) + _from_scan(SCAN_SEEDS) + _slow_push()
-    return metrics + _clock() + _tosses() + _seconds() + _speed() + _growth()
+    return _from_poses(SEEDS) + _slow_push() + _clock()
 
 
 def trial(
@@ -57,18 +56,7 @@ def trial(
 
 
 def _from_poses(seeds: Sequence[int]) -> list[Metric]:
-    return _score("poses", [(name, seed) for seed in seeds for name in OBJECTS], IdentifyCfg(), (0.025, 0.07))
-
-
-def _from_video(seeds: Sequence[int]) -> list[Metric]:
-    cases = [(name, seed) for seed in seeds for name in OBJECTS]
-    return _score("video", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True)
-
-
-def _from_scan(seeds: Sequence[int]) -> list[Metric]:
-    """Nothing but what a camera and the robot tell: scan, pushes, fit."""
-    cases = [(name, seed) for seed in seeds for name in OBJECTS]
-    return _score("scan", cases, IdentifyCfg(from_video=True), (0.05, 0.12), video=True, scanned=True)
+    return score("poses", [(name, seed) for seed in seeds for name in OBJECTS], IdentifyCfg(), (0.025, 0.07))
 
 
 @dataclass(frozen=True)
@@ -87,7 +75,7 @@ MISSED = Found(1.0, 1.0, False, False)
 """A motion that the robot cannot do in a lab counts as a miss."""
 
 
-def _score(
+def score(
     what: str,
     cases: Sequence[tuple[str, int]],
     cfg: IdentifyCfg,
@@ -168,57 +156,3 @@ def _clock() -> list[Metric]:
         found = summary(fit)["clocks"]["camera"]["offset_s"]
         errors.append(abs(found - lab.truth().clock_offset_s))
     return [Metric("clock: largest error of the offset", float(max(errors)), "s", "lower", 0.5, 0.003)]
-
-
-def _tosses() -> list[Metric]:
-    """Real tosses of a cube, where the data are at hand: nothing pushes it, so its mass cannot be told."""
-    if cube_tosses.folder() is None:
-        print("no real tosses: set DEXLOOP_CUBE_TOSSES to their folder", file=sys.stderr)
-        return []
-    found = cube_tosses.fitted()
-    low, high = cube_tosses.FRICTION
-    note = f"interval {found.friction_interval[0]:.3f} to {found.friction_interval[1]:.3f}, asked for {low} to {high}"
-    outside = max(low - found.friction, found.friction - high, 0.0)
-    off = abs(found.inertia_per_mass / (cube_tosses.INERTIA / cube_tosses.MASS) - 1.0)
-    ratios = [after / found.held_out["before"][stream] for stream, after in found.held_out["after"].items()]
-    return [
-        Metric("tosses: friction outside what was published", outside, "1", "lower", 0.5, 0.0, note),
-        Metric("tosses: error of inertia over mass", off, "1", "lower", 0.5, 0.1),
-        Metric("tosses: error on tosses kept back, after over before", max(ratios), "1", "lower", 0.2, 1.0),
-        Metric(
-            "tosses: mass is said not to be identifiable", float(not found.mass_identifiable), "1", "higher", 0.0, 1.0
-        ),
-    ]
-
-
-def _growth() -> list[Metric]:
-    """How the cost of a Jacobian grows: an exponent of one is linear."""
-    metrics = []
-    for what, curve in peers.growth().items():
-        (n0, t0), (n1, t1) = curve[0], curve[-1]
-        note = ", ".join(f"{n}: {1e3 * t:.0f} ms" for n, t in curve)
-        exponent = float(np.log(t1 / t0) / np.log(n1 / n0))
-        metrics.append(Metric(f"growth: exponent of {what}", exponent, "1", "lower", 0.3, 1.1, note))
-    return metrics
-
-
-def _seconds() -> list[Metric]:
-    """The whole of a fit, calibration of the robot included, with all cores."""
-    fit, _ = trial("meat_can", 100, MOTIONS, IdentifyCfg())
-    parts = ", ".join(f"{name} {s:.0f}" for name, s in fit.seconds.items())
-    return [Metric("three motions: seconds a fit", sum(fit.seconds.values()), "s", "lower", 1.0, note=parts)]
-
-
-def _speed() -> list[Metric]:
-    """One push, 4 parameters, 750 steps: against mujoco.sysid and MJX in the same run."""
-    shared = peers.problem()
-    ours = peers.run_solver(shared)
-    sysid = peers.run_sysid(shared)
-    mjx = peers.run_mjx(shared)
-    return [
-        Metric("speed: whole fit against mujoco.sysid", sysid.total_s / ours.total_s, "x", "higher", 0.5, 10.0,
-               f"{ours.total_s:.2f} s to cost {ours.cost:.0f}, sysid {sysid.total_s:.2f} s to {sysid.cost:.0f}"),
-        Metric("speed: a Jacobian against MJX", mjx.jacobian_s / ours.jacobian_s, "x", "higher", 0.5, 20.0,
-               f"{1e3 * ours.jacobian_s:.0f} ms, MJX {1e3 * mjx.jacobian_s:.0f} ms without compiling"),
-        Metric("speed: a Jacobian against mujoco.sysid", sysid.jacobian_s / ours.jacobian_s, "x", "higher", 0.5),
-    ]  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from benchmarks.metric import Metric
 from dexloop.core.errors import UnknownName
 
-_FRAMEWORK = ("baseline", "metric", "peers", "cube_tosses", "runner", "table")
+_FRAMEWORK = ("baseline", "cube_tosses", "kept", "metric", "peers", "runner", "table")
 
 
 @dataclass(frozen=True)
