@@ -53,3 +53,9 @@ def test_tosses_that_were_not_fitted_are_predicted_better_than_before(found):
 def test_inertia_over_mass_is_within_a_tenth_of_the_published_one(found):
     truth = cube_tosses.INERTIA / cube_tosses.MASS
     assert found.inertia_per_mass == pytest.approx(truth, rel=0.1)
+
+
+def test_inertia_over_mass_agrees_with_what_impacts_say_without_a_simulator(found):
+    low, high = cube_tosses.inertia_by_impacts()
+    assert 0.8 * low < found.inertia_per_mass < 1.2 * high
+    assert low > 1.3 * cube_tosses.INERTIA / cube_tosses.MASS  # which is why the test before this one fails
