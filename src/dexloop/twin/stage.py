@@ -185,6 +185,16 @@ def build(
     tell("finding objects", 0.0)
     objects, views = _objects(cameras.views, cfg)
     clock.lap("masks")
+    around, around_db = None, np.nan
+    if cfg.surroundings:
+        say = "splats of the surroundings"
+        masks = [thing.masks for thing in objects.objects]
+        around, around_db = surroundings(
+            views, masks, cameras.points, cameras.colours, steps=cfg.surroundings, held_out=cfg.held_out, seed=cfg.seed,
+            tell=lambda done: tell(say, done),
+        )  # fmt: skip
+        views = _with_behind(views, around)
+        clock.lap("surroundings")
     names = _names(scan, len(objects.objects))
     made = []
     for name, thing in zip(names, objects.objects, strict=True):
@@ -194,15 +204,6 @@ def build(
         own = with_masks(views, thing.masks, others)
         made.append(_object(name, thing, own, cfg, clock, lambda done, say=say: tell(say, done)))
         tell(say, 1.0)
-    around, around_db = None, np.nan
-    if cfg.surroundings:
-        say = "splats of the surroundings"
-        masks = [thing.masks for thing in objects.objects]
-        around, around_db = surroundings(
-            views, masks, cameras.points, cameras.colours, steps=cfg.surroundings, held_out=cfg.held_out, seed=cfg.seed,
-            tell=lambda done: tell(say, done),
-        )  # fmt: skip
-        clock.lap("surroundings")
     size = scan.scene.get("table_size_m", (0.9, 0.7))
     table = Table(size_m=(float(size[0]), float(size[1])))
     tell("settling", 0.0)
@@ -274,6 +275,15 @@ def _object(
     )
 
 
+def _with_behind(views: Sequence[View], around: Splats) -> tuple[View, ...]:
+    """Returns the views with what would be seen in them without any object."""
+    draw = renderer()
+    return tuple(
+        replace(v, behind=draw(around, replace(v.camera, T_world_camera=v.T_world_camera)).rgb.clip(0.0, 1.0))
+        for v in views
+    )
+
+
 def _pixel_m(views: Sequence[View], middle: np.ndarray) -> float:
     far = [np.linalg.norm(v.T_world_camera[:3, 3] - middle) / v.camera.fx for v in views]
     return float(np.median(far))
@@ -319,13 +329,16 @@ def _brought(file: Path, unit: str | None, cfg: TwinCfg) -> TwinObject:
 def _check(drawing: Drawing, view: View) -> Check:
     """Compares a picture with its drawing, inside the object's outline.
 
-    The drawing is laid over what is around the object in the picture, since pixels on the outline show both.
+    The drawing is laid over its surroundings, as they are drawn or else as they are around the object in the picture:
+    pixels on the outline show both.
     """
     import cv2
 
     assert view.mask is not None
     hidden = cv2.dilate(view.mask.astype(np.uint8), np.ones((2 * _OUTLINE_PX + 1,) * 2, np.uint8))
-    around = cv2.inpaint(view.rgb, hidden, _OUTLINE_PX, cv2.INPAINT_TELEA).astype(np.float32) / 255.0
+    around = view.behind
+    if around is None:
+        around = cv2.inpaint(view.rgb, hidden, _OUTLINE_PX, cv2.INPAINT_TELEA).astype(np.float32) / 255.0
     rgb = drawing.rgb + (1.0 - drawing.alpha)[..., None] * around
     photo = view.rgb.astype(np.float32) / 255.0
     rows, columns = np.flatnonzero(view.mask.any(axis=1)), np.flatnonzero(view.mask.any(axis=0))

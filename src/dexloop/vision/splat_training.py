@@ -54,6 +54,8 @@ class SplatCfg:
     and a surface is none."""
     edge_px: int = 2
     """Width of the outline in which masks are not believed and pictures mix object and background [px]."""
+    rim_px: int = 6
+    """The same where what is behind the object is known: there the picture says where it ends, not the mask [px]."""
     depth: float = 0.3
     """Weight of the difference in depth over the object's size, where depths are given."""
     alone: bool = True
@@ -98,9 +100,7 @@ def train(
     if not views:
         raise InputError("no views to train splats on: give at least one picture with its camera")
     rng, render = np.random.default_rng(cfg.seed), renderer()
-    pyramid = [
-        [_target(view, shrink, cfg.edge_px, (depths or {}).get(view.name)) for view in views] for shrink in cfg.shrinks
-    ]
+    pyramid = [[_target(view, shrink, cfg, (depths or {}).get(view.name)) for view in views] for shrink in cfg.shrinks]
     model = _Model(start.with_degree(cfg.degree), _extent(views), cfg)
     bright = np.ones((len(views), 3), np.float32)
     queue: list[int] = []
@@ -148,12 +148,15 @@ class _Target:
     rgb: Float[np.ndarray, "h w 3"]
     mask: Float[np.ndarray, "h w"]
     edge: Bool[np.ndarray, "h w"]
-    """Where object and background mix, or nothing is known."""
+    """Where object and background mix."""
+    unknown: Bool[np.ndarray, "h w"]
+    """What tells nothing."""
+    behind: Float[np.ndarray, "h w 3"] | None
     where: Bool[np.ndarray, "h w"]
     depth: Float[np.ndarray, "h w"] | None
 
 
-def _target(view: View, shrink: int, edge_px: int, depth: Float[np.ndarray, "h w"] | None) -> _Target:
+def _target(view: View, shrink: int, cfg: SplatCfg, depth: Float[np.ndarray, "h w"] | None) -> _Target:
     h, w = view.rgb.shape[:2]
     mask = np.ones((h, w), np.bool_) if view.mask is None else view.mask
     if not mask.any():
@@ -180,13 +183,16 @@ def _target(view: View, shrink: int, edge_px: int, depth: Float[np.ndarray, "h w
         T_world_camera=view.T_world_camera,
     )
     share = reduced(mask)
-    band = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((2 * (edge_px // 2) + 1,) * 2, np.uint8))
-    edge = reduced(band) > 0 if edge_px else np.zeros(share.shape, np.bool_)
-    if view.unknown is not None:
-        edge |= reduced(view.unknown) > 0
+    wide_px = cfg.edge_px if view.behind is None else cfg.rim_px
+    kernel = np.ones((2 * (wide_px // 2) + 1,) * 2, np.uint8)
+    edge = reduced(cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, kernel)) > 0
+    unknown = np.zeros(share.shape, np.bool_) if view.unknown is None else reduced(view.unknown) > 0
+    behind = None if view.behind is None else reduced(view.behind)
+    if behind is None:
+        unknown = unknown | edge
     near = cv2.dilate((share > 0).astype(np.uint8), np.ones((9, 9), np.uint8)) > 0
     far = None if depth is None else depth[part][shrink // 2 :: shrink, shrink // 2 :: shrink][:high, :wide]
-    return _Target(camera, reduced(view.rgb) / 255.0, share, edge, near, far)
+    return _Target(camera, reduced(view.rgb) / 255.0, share, edge, unknown, behind, near, far)
 
 
 def _compare(
@@ -209,19 +215,21 @@ def _compare(
         found = (own * target.rgb * mask).sum(axis=(0, 1)) / np.maximum((own * own * mask).sum(axis=(0, 1)), 1e-6)
         bright[i] += 0.1 * (np.clip(found, 1 - _MOST_EXPOSURE, 1 + _MOST_EXPOSURE) - bright[i])
         bright /= bright.mean(axis=0)  # how bright all views are together is the splats' matter
-    shown = own * bright[i] + (1.0 - drawing.alpha)[..., None] * behind
+    around = behind if target.behind is None else np.where(target.edge[..., None], target.behind, behind)
+    shown = own * bright[i] + (1.0 - drawing.alpha)[..., None] * around
     wanted = target.rgb * mask + behind * (1.0 - mask) if cfg.alone else np.where(mask > 0.5, target.rgb, shown)
-    wanted = np.where(target.edge[..., None], shown, wanted)
+    wanted = np.where(target.edge[..., None], target.rgb, wanted)
+    wanted = np.where(target.unknown[..., None], shown, wanted)
     difference = shown - wanted
     error = float((difference**2 * mask).sum() / (3.0 * area))
     weight = np.float32(1.0 / (3.0 * area))
     d_shown = (1.0 - cfg.ssim) * weight * np.sign(difference)
     if cfg.ssim > 0:
         d_shown -= cfg.ssim * weight * ssim_with_gradient(shown, wanted)[1]
-    # shown = bright * rgb + (1 - bright) (1 - alpha) behind
-    d_alpha = (d_shown * ((bright[i] - 1.0) * behind)).sum(axis=2)
+    # shown = bright * (rgb - (1 - alpha) behind) + (1 - alpha) around
+    d_alpha = (d_shown * (bright[i] * behind - around)).sum(axis=2)
     if cfg.alone:
-        d_alpha += (2.0 * cfg.mask / area) * np.where(target.edge, 0.0, drawing.alpha - inside)
+        d_alpha += (2.0 * cfg.mask / area) * np.where(target.edge | target.unknown, 0.0, drawing.alpha - inside)
     d_depth = None
     if target.depth is not None and cfg.depth > 0:
         known = (target.depth > 0) & (drawing.alpha > 0.5) & (inside > 0.5)

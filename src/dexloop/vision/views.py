@@ -24,3 +24,5 @@ class View:
     """Where the object is."""
     unknown: Bool[np.ndarray, "h w"] | None = None
     """Pixels that say nothing about it: those of another object, which may hide it."""
+    behind: Float[np.ndarray, "h w 3"] | None = None
+    """What would be seen without it, RGB from 0 to 1."""
