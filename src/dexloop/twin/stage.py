@@ -329,16 +329,13 @@ def _brought(file: Path, unit: str | None, cfg: TwinCfg) -> TwinObject:
 def _check(drawing: Drawing, view: View) -> Check:
     """Compares a picture with its drawing, inside the object's outline.
 
-    The drawing is laid over its surroundings, as they are drawn or else as they are around the object in the picture:
-    pixels on the outline show both.
+    The drawing is laid over what is around the object in the picture, since pixels on the outline show both.
     """
     import cv2
 
     assert view.mask is not None
     hidden = cv2.dilate(view.mask.astype(np.uint8), np.ones((2 * _OUTLINE_PX + 1,) * 2, np.uint8))
-    around = view.behind
-    if around is None:
-        around = cv2.inpaint(view.rgb, hidden, _OUTLINE_PX, cv2.INPAINT_TELEA).astype(np.float32) / 255.0
+    around = cv2.inpaint(view.rgb, hidden, _OUTLINE_PX, cv2.INPAINT_TELEA).astype(np.float32) / 255.0
     rgb = drawing.rgb + (1.0 - drawing.alpha)[..., None] * around
     photo = view.rgb.astype(np.float32) / 255.0
     rows, columns = np.flatnonzero(view.mask.any(axis=1)), np.flatnonzero(view.mask.any(axis=0))

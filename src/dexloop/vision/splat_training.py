@@ -53,9 +53,10 @@ class SplatCfg:
     """How hard splats are pressed flat and opaque, over what pictures pull at them: fog is seen behind where it begins,
     and a surface is none."""
     edge_px: int = 2
-    """Width of the outline in which masks are not believed and pictures mix object and background [px]."""
+    """Width of the outline in which masks are not believed [px]."""
     rim_px: int = 6
-    """The same where what is behind the object is known: there the picture says where it ends, not the mask [px]."""
+    """Width of the outline whose inner half is compared with the object before what is behind it, where that is known
+    [px]. Outside, errors of what is behind would be made up for by splats that stick out."""
     depth: float = 0.3
     """Weight of the difference in depth over the object's size, where depths are given."""
     alone: bool = True
@@ -148,7 +149,9 @@ class _Target:
     rgb: Float[np.ndarray, "h w 3"]
     mask: Float[np.ndarray, "h w"]
     edge: Bool[np.ndarray, "h w"]
-    """Where object and background mix."""
+    """Where masks are not believed."""
+    rim: Bool[np.ndarray, "h w"]
+    """Where pictures are compared with object and background together."""
     unknown: Bool[np.ndarray, "h w"]
     """What tells nothing."""
     behind: Float[np.ndarray, "h w 3"] | None
@@ -183,16 +186,23 @@ def _target(view: View, shrink: int, cfg: SplatCfg, depth: Float[np.ndarray, "h 
         T_world_camera=view.T_world_camera,
     )
     share = reduced(mask)
-    wide_px = cfg.edge_px if view.behind is None else cfg.rim_px
-    kernel = np.ones((2 * (wide_px // 2) + 1,) * 2, np.uint8)
-    edge = reduced(cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, kernel)) > 0
+    edge, rim = (
+        reduced(
+            cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((2 * (px // 2) + 1,) * 2, np.uint8))
+        )
+        > 0
+        for px in (cfg.edge_px, cfg.rim_px)
+    )
     unknown = np.zeros(share.shape, np.bool_) if view.unknown is None else reduced(view.unknown) > 0
     behind = None if view.behind is None else reduced(view.behind)
     if behind is None:
-        unknown = unknown | edge
+        rim, unknown = np.zeros_like(rim), unknown | edge
+    else:
+        rim &= share > 0.5
+        unknown = unknown | (edge & ~rim)
     near = cv2.dilate((share > 0).astype(np.uint8), np.ones((9, 9), np.uint8)) > 0
     far = None if depth is None else depth[part][shrink // 2 :: shrink, shrink // 2 :: shrink][:high, :wide]
-    return _Target(camera, reduced(view.rgb) / 255.0, share, edge, unknown, behind, near, far)
+    return _Target(camera, reduced(view.rgb) / 255.0, share, edge, rim, unknown, behind, near, far)
 
 
 def _compare(
@@ -215,10 +225,10 @@ def _compare(
         found = (own * target.rgb * mask).sum(axis=(0, 1)) / np.maximum((own * own * mask).sum(axis=(0, 1)), 1e-6)
         bright[i] += 0.1 * (np.clip(found, 1 - _MOST_EXPOSURE, 1 + _MOST_EXPOSURE) - bright[i])
         bright /= bright.mean(axis=0)  # how bright all views are together is the splats' matter
-    around = behind if target.behind is None else np.where(target.edge[..., None], target.behind, behind)
+    around = behind if target.behind is None else np.where(target.rim[..., None], target.behind, behind)
     shown = own * bright[i] + (1.0 - drawing.alpha)[..., None] * around
     wanted = target.rgb * mask + behind * (1.0 - mask) if cfg.alone else np.where(mask > 0.5, target.rgb, shown)
-    wanted = np.where(target.edge[..., None], target.rgb, wanted)
+    wanted = np.where(target.rim[..., None], target.rgb, wanted)
     wanted = np.where(target.unknown[..., None], shown, wanted)
     difference = shown - wanted
     error = float((difference**2 * mask).sum() / (3.0 * area))
