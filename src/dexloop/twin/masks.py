@@ -22,6 +22,8 @@ from dexloop.core.status import Level, Status
 from dexloop.twin.cameras import look_at_point
 from dexloop.vision.views import View
 
+_OUTLINE_PX = 2
+"""How far beyond its mask another object may hide this one [px]."""
 _TEXELS = 560
 """Across the table's picture."""
 _TABLE_VIEWS = 30
@@ -121,10 +123,6 @@ def find_objects(views: Sequence[View], *, most: int = 8) -> Objects:
     for thing, part in zip(objects, strange, strict=True):
         statuses.extend(_verdict(thing, views, part))
     return Objects(tuple(objects), tuple(statuses))
-
-
-_OUTLINE_PX = 2
-"""How far beyond its mask another object may hide this one [px]."""
 
 
 def with_masks(

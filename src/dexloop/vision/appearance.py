@@ -71,6 +71,13 @@ def finer(camera: Camera, k: int) -> Camera:
     )
 
 
+def _from_object(camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
+    """Returns T_object_camera: the object stays where it is and the camera moves around it, which is the same."""
+    if camera.T_world_camera is None:
+        raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
+    return se3.inverse(T_world_object) @ camera.T_world_camera
+
+
 def _reduced(values: np.ndarray, k: int) -> np.ndarray:
     """Returns means over k x k pixels."""
     h, w = values.shape[:2]
@@ -112,11 +119,9 @@ class MeshAppearance:
         return self._box
 
     def render(self, camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> View:
-        """Draws the object. The object stays where it is and the camera moves around it, which is the same."""
-        if camera.T_world_camera is None:
-            raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
+        """Draws the object."""
         renderer, (width, height) = self._renderer_of(camera.width, camera.height)
-        T_object_camera = se3.inverse(T_world_object) @ camera.T_world_camera
+        T_object_camera = _from_object(camera, T_world_object)
         placed = replace(camera, name="tracker", width=width, height=height, T_world_camera=T_object_camera)
         place_camera(self._model, self._data, placed)
         picture = renderer.rgb(self._data, "tracker")[: camera.height, : camera.width]
@@ -192,10 +197,8 @@ class SplatAppearance:
         return self._box
 
     def render(self, camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> View:
-        """Draws the object, in its own frame with the camera moved around it."""
-        if camera.T_world_camera is None:
-            raise InputError(f"camera {camera.name!r} has no place: give it T_world_camera")
-        T_object_camera = se3.inverse(T_world_object) @ camera.T_world_camera
+        """Draws the object."""
+        T_object_camera = _from_object(camera, T_world_object)
         middle = se3.transform(se3.inverse(T_object_camera), self._box.mean(axis=0))
         pixel_m = max(float(middle[2]), 0.0) / camera.fx
         k = int(np.clip(np.ceil(pixel_m / self._pixel_m), 1, _FINEST))
