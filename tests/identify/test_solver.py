@@ -64,6 +64,27 @@ def test_slopes_of_what_needs_no_simulation_are_those_of_the_errors(solver, prob
     assert np.linalg.norm(linear.jacobians[0][:, k] - slope) < 0.03 * np.linalg.norm(slope)
 
 
+def test_a_bias_is_one_of_the_pose_however_exactly_that_is_known(problem):
+    """A tracker's pose comes with a covariance: its bias is in metres all the same, not in standard deviations."""
+    sd = np.array([1e-3, 2e-3, 3e-3, 1e-2, 2e-2, 3e-2])
+
+    def whitened(segment):
+        streams = [
+            replace(m, whiten=np.tile(np.diag(1 / sd), (len(m.t), 1, 1))) if m.is_pose else m for m in segment.measured
+        ]
+        return replace(segment, measured=tuple(streams))
+
+    solver = Solver(problem.of([whitened(s) for s in problem.segments]))
+    estimate = at(solver)
+    where = problem.where("bias.pose")
+    theta = estimate.theta.copy()
+    theta[where] += sd
+    change = solver.errors(replace(estimate, theta=theta))[0] - solver.errors(estimate)[0]
+    for k, c in enumerate(solver.problem.channels):
+        if c.stream == "pose":
+            np.testing.assert_allclose(change[solver.problem.layout[0].channel == k], -1.0, atol=1e-9)
+
+
 def test_an_infinitesimal_step_downhill_lowers_the_cost(solver, problem):
     """Nothing in the residual may jump: a step along the gradient is worth what the gradient says."""
     estimate = at(solver, object_mass=0.3)

@@ -9,6 +9,7 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh, Shape
 from dexloop.vision.appearance import Appearance, MeshAppearance, SplatAppearance, box_corners, crop, finer
+from dexloop.vision.rasterise import render
 from tests.vision import films
 
 T = films.slide(0.0305, 3)[2]
@@ -26,15 +27,18 @@ def test_a_crop_is_the_same_picture():
     np.testing.assert_allclose(part.picture, whole.picture[60:170, 90:220], atol=2)
 
 
-def test_splats_are_no_larger_in_larger_pixels():
-    """A rasteriser adds part of a pixel to each, which must not count where pixels are coarse."""
-    splats = SplatAppearance(films.splats_of(films.cube()), 4e-4)
-    assert isinstance(splats, Appearance)
-    camera = films.camera()
-    sizes = [splats.render(finer(camera, k), T).alpha.sum() / k**2 for k in (1, 4)]
-    assert sizes[0] == pytest.approx(sizes[1], rel=0.01)
-    wrong = SplatAppearance(films.splats_of(films.cube()), 1.0).render(camera, T).alpha.sum()
-    assert wrong > 1.03 * sizes[1]
+def test_splats_are_as_large_in_pixels_of_any_size():
+    """A rasteriser adds part of a pixel to each, which must count as much as when they were trained, near and far."""
+    cloud, camera = films.splats_of(films.cube()), films.camera()
+    at_training = se3.transform(se3.inverse(camera.T_world_camera), T[:3, 3])[2] / camera.fx
+    for pixel_m in (0.3 * at_training, at_training):
+        splats = SplatAppearance(cloud, pixel_m)
+        assert isinstance(splats, Appearance)
+        sizes = [splats.render(finer(camera, k), T).alpha.sum() / k**2 for k in (1, 2, 4)]
+        assert np.ptp(sizes) < 0.01 * sizes[0]
+    here = replace(camera, T_world_camera=se3.inverse(T) @ camera.T_world_camera)
+    raw = [render(cloud, finer(here, k)).alpha.sum() / k**2 for k in (1, 4)]
+    assert raw[0] > 1.03 * raw[1]
 
 
 def test_depth_lies_on_the_object():

@@ -231,14 +231,14 @@ class Problem:
             value = m.value[rows]
             if m.is_pose:
                 error = -pose_error(np.broadcast_to(value, sim.shape), sim)
-                if m.whiten is not None:
-                    error = np.einsum("mij,nmj->nmi", m.whiten[rows], error)
             else:
                 if f"gain.{m.stream}" in self._where:
                     sim = sim * self.value(f"gain.{m.stream}", theta)[:, :, None]
                 error = value - sim
-            if f"bias.{m.stream}" in self._where:
-                error = error - self.value(f"bias.{m.stream}", theta)[:, None]
+            if f"bias.{m.biased}" in self._where:
+                error = error - self.value(f"bias.{m.biased}", theta)[:, None]
+            if m.whiten is not None:
+                error = np.einsum("mij,nmj->nmi", m.whiten[rows], error)
             if m.block > 1:
                 error = error.reshape(n, -1, m.block, error.shape[-1]).mean(axis=2)
             pieces.append(error.reshape(n, -1))
@@ -268,8 +268,8 @@ class Problem:
             if m.is_pose:
                 value = pose_error(value[:1], value) if k > 2 else value
             out = value[:, k].reshape(-1, m.block).mean(axis=1)
-            if theta is not None and f"bias.{m.stream}" in self._where:
-                out = out - self.value(f"bias.{m.stream}", theta[None])[0, k]
+            if theta is not None and f"bias.{m.biased}" in self._where:
+                out = out - self.value(f"bias.{m.biased}", theta[None])[0, k]
             return out
         return np.zeros(0)
 

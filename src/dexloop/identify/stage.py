@@ -54,6 +54,8 @@ _TOUCHED_N, _STILL = 0.3, 1e-3
 """What a fingertip feels when it touches [N], and what a joint that stays in its place moves by [rad or m]."""
 POSE_BIAS = (2e-3,) * 3 + (1e-2,) * 3
 """By how much a tracked pose may be wrong all the time [m, rad]: a camera is never calibrated exactly."""
+SCAN_BIAS = (2e-3,) * 3 + (1e-2, 1e-2, 5e-2)
+"""The same of a scanned twin, in each recording: its surface is turned by this where it is touched [m, rad]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +290,8 @@ def _matched(
         tracked, whiten, notes = watch(scene, recording, tell, splats=splats, seen_at=seen_at)
         found = match(scene, recording, extra=[tracked], tools=(cfg.tool,) if cfg.tool else (), held=held)
         keep = [m for m in found.measured if not m.is_pose or m.stream == tracked.info.name]
-        keep = [replace(m, whiten=whiten) if m.is_pose else m for m in keep]
+        own = recording.name if scanned else ""
+        keep = [replace(m, whiten=whiten, own_bias=own) if m.is_pose else m for m in keep]
         return replace(found, measured=tuple(keep), notes=(*found.notes, *notes))
     return match(scene, recording, tools=(cfg.tool,) if cfg.tool else (), held=held)
 
@@ -314,8 +317,9 @@ def _unknowns(
                     f"the robot was not calibrated: {m.stream} is trusted to {100 * EFFORT_SD:.0f} % only; record "
                     f"dexloop capture free-motion"
                 )
-        if m.is_pose and m.clock and f"bias.{m.stream}" not in unknowns:
-            bias = bias_unknown(m.stream, m.channels, "m, rad", np.array(POSE_BIAS))
+        if m.is_pose and m.clock and f"bias.{m.biased}" not in unknowns:
+            sd = np.array(SCAN_BIAS if m.own_bias else POSE_BIAS)
+            bias = bias_unknown(m.biased, m.channels, "m, rad", sd)
             unknowns[bias.name] = bias
     unknowns |= {name: u for name, u in told.items() if name in unknowns or u.simulated}
     return with_priors(list(unknowns.values()), cfg.priors), list(dict.fromkeys(notes))

@@ -50,11 +50,18 @@ class Measured:
     simulation, each in its own way: only what is slower than that can be predicted."""
     whiten: Float[Array, "m 6 6"] | None = None
     """For a pose with a covariance per sample: turns its error into one of unit covariance."""
+    own_bias: str = ""
+    """The recording, if what is always wrong with it is so in this recording only."""
 
     @property
     def is_pose(self) -> bool:
         """Whether its residual lives on SE(3)."""
         return self.kind == "pose"
+
+    @property
+    def biased(self) -> str:
+        """What its bias is called, without "bias."."""
+        return f"{self.stream}.{self.own_bias}" if self.own_bias else self.stream
 
 
 @dataclass(frozen=True, eq=False)

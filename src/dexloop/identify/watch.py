@@ -17,6 +17,10 @@ from dexloop.vision.tracking import track_recording
 
 Array = np.ndarray
 
+SCAN_ERROR = (1e-3,) * 3 + (1e-2,) * 3
+"""How exactly a scanned twin can follow what it is a twin of [m, rad]: its surface is not quite where it should be, so
+that it is seen a little wrong, and touched and carried a little wrong."""
+
 
 def watch(
     scene: Scene,
@@ -72,5 +76,7 @@ def watch(
     turn = np.zeros((int(found.sum()), 6, 6))
     turn[:, :3, :3] = turn[:, 3:, 3:] = se3.quat_to_matrix(track.pose[found, 3:])
     covariance = turn @ track.covariance[found] @ np.swapaxes(turn, -1, -2)
+    if splats is not None:
+        covariance += np.diag(np.square(SCAN_ERROR))
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
     return Stream(info, video.t[: len(found)][found], track.pose[found]), whiten, notes

@@ -19,6 +19,7 @@ from dexloop.sim.render import Renderer, place_camera
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.shape import Shape
 from dexloop.vision import splat_gpu
+from dexloop.vision.rasterise import BLUR_PX2
 from dexloop.vision.splats import Splats, splats_of
 
 _FINEST = 8
@@ -164,7 +165,7 @@ class SplatAppearance:
 
     A rasteriser widens splats by part of a pixel, and their training allows for that. Where pixels are larger than they
     were then, from farther away or in a reduced picture, the object would become larger, and so it is drawn with finer
-    ones, and reduced.
+    ones, and reduced. Where they are smaller, it would become smaller, and so splats are widened by what is missing.
 
     Args:
         splats: In the object's frame.
@@ -202,7 +203,10 @@ class SplatAppearance:
         middle = se3.transform(se3.inverse(T_object_camera), self._box.mean(axis=0))
         pixel_m = max(float(middle[2]), 0.0) / camera.fx
         k = int(np.clip(np.ceil(pixel_m / self._pixel_m), 1, _FINEST))
-        drawing = self._draw(self._splats, replace(finer(camera, k), T_world_camera=T_object_camera))
+        missing = BLUR_PX2 * max(self._pixel_m**2 - (pixel_m / k) ** 2, 0.0)
+        wide = 0.5 * np.log(np.exp(2.0 * self._splats.log_scales) + missing)
+        splats = replace(self._splats, log_scales=wide)
+        drawing = self._draw(splats, replace(finer(camera, k), T_world_camera=T_object_camera))
         rgb, alpha = _reduced(drawing.rgb, k), _reduced(drawing.alpha, k)
         solid = _reduced((drawing.median_depth > 0).astype(np.float32), k)
         mask = solid >= 0.5

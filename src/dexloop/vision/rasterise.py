@@ -28,7 +28,7 @@ NEAR_M = 0.01
 _TILE, _ROWS, _STRIDE = 16, 4, 24
 _PLANE = (_TILE + _ROWS) * _STRIDE
 """A tile is padded with pixels whose transmittance is zero: runs of eight pixels and four rows may reach beyond it."""
-_BLUR = np.float32(0.3)
+BLUR_PX2 = np.float32(0.3)
 """Added to the variance of each ellipse [px²], so that none falls between pixels."""
 _CUT = np.float32(math.log(255.0))
 _MOST = np.float32(0.999)
@@ -277,7 +277,7 @@ def _project_part(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, 
             continue
         _axes(quats, log_scales, i, R, V)
         _lens_matrix(p, lens, pose, J, M)
-        a, b, c = _BLUR, _ZERO, _BLUR
+        a, b, c = BLUR_PX2, _ZERO, BLUR_PX2
         for j in range(3):
             n0 = M[0, 0] * V[0, j] + M[0, 1] * V[1, j] + M[0, 2] * V[2, j]
             n1 = M[1, 0] * V[0, j] + M[1, 1] * V[1, j] + M[1, 2] * V[2, j]
