@@ -35,7 +35,9 @@ DROPS = 4
 FALL_M, FALL_S = 0.05, 3.0
 """Above the table [m], and how long it has to come to rest [s]."""
 ALIKE_RAD = np.radians(12.0)
-"""By how much the direction that points up at rest may differ."""
+"""By how much the direction that points up at rest may differ; about an axis on which the true shape rolls, by any."""
+ROUND = 0.01
+"""A shape is round about an axis if turning about it moves its surface by less than this share of its size."""
 STILL_M_S = 5e-3
 """What is at rest moves less than this [m/s]."""
 
@@ -186,15 +188,35 @@ def _aligned(mesh: Mesh, true: Mesh) -> tuple[np.ndarray, float]:
 def _falls(thing: Thing, T_true_own: np.ndarray, shape: Shape) -> float:
     """Drops a twin and its true shape from the same poses, and returns how often they end up alike and at rest."""
     rng = np.random.default_rng(0)
+    axis = _axis(shape)
     good = 0
     for k in range(DROPS):
         quat = rng.standard_normal(4)
         start = se3.from_pose(np.r_[0, 0, 0, quat / np.linalg.norm(quat)]) if k else np.eye(4)
         up, speed = _drop(replace(thing, pose=tuple(se3.to_pose(start @ T_true_own))))
         true_up, _ = _drop(Thing(thing.name, shape, thing.mass_kg, pose=tuple(se3.to_pose(start))))
-        angle = np.arccos(np.clip((T_true_own[:3, :3] @ up) @ true_up, -1.0, 1.0))
+        up = T_true_own[:3, :3] @ up
+        angle = _angle(up, true_up) if axis is None else abs(_angle(up, axis) - _angle(true_up, axis))
         good += bool(angle < ALIKE_RAD and speed < STILL_M_S)
     return good / DROPS
+
+
+def _angle(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.arccos(np.clip(a @ b, -1.0, 1.0)))
+
+
+def _axis(shape: Shape) -> np.ndarray | None:
+    """Returns the axis about which a shape is round, if there is one."""
+    from scipy.spatial import KDTree
+
+    points = sample(mend(shape.visual).mesh, 20_000)[0]
+    points -= points.mean(axis=0)
+    tree, size = KDTree(points), float(np.ptp(points, axis=0).max())
+    for axis in np.linalg.eigh(points.T @ points)[1].T:
+        turned = se3.quat_rotate(se3.so3_exp(1.0 * axis), points[:2000])
+        if tree.query(turned)[0].mean() < ROUND * size:
+            return axis
+    return None
 
 
 def _drop(thing: Thing) -> tuple[np.ndarray, float]:
