@@ -11,8 +11,8 @@ from dexloop.core.camera import Camera
 from dexloop.core.errors import InputError
 from dexloop.lab.objects import make
 from dexloop.sim.shape import Mesh
-from dexloop.twin.mesh import check, compare
-from dexloop.twin.surface import fuse
+from dexloop.twin.mesh import check, compare, sample
+from dexloop.twin.surface import fuse, span
 from dexloop.vision.appearance import MeshAppearance
 from dexloop.vision.views import View
 
@@ -54,6 +54,21 @@ def test_noisy_depth_with_holes_gives_the_true_surface(name: str):
     assert agreement.chamfer_m < 1.5e-3
     assert agreement.f_score > 0.95
     assert abs(agreement.volume_error) < 0.05
+
+
+def test_a_few_points_draw_the_cone_off_a_lid():
+    """Silhouettes from at most 60 degrees up leave a cone upon a flat tin; 150 points on its lid say that it is flat."""
+    truth, _, views, bounds = scan("cookie_tin", noise_m=0.0, count=20)
+    top = truth.vertices[:, 2].max()
+    points = sample(truth, 3000, seed=2)[0]
+    lid = points[points[:, 2] > top - 5e-4][:150]
+    up = np.tile([0.0, 0.0, 1.0], (len(lid), 1))
+    nothing = span(lid[:0], up[:0], views, bounds, 0.002)
+    spanned = span(lid, up, views, bounds, 0.002)
+    assert nothing.vertices[:, 2].max() > top + 5e-3
+    assert spanned.vertices[:, 2].max() < top + 2e-3
+    assert check(spanned).watertight
+    assert compare(spanned, truth, within_m=0.003, count=10_000).f_score > 0.9
 
 
 def test_underside_is_flat_on_the_table():

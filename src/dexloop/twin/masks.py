@@ -622,7 +622,7 @@ def _solid(
     normals = -slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), 1e-9)
     overlaps = [iou(surface.draw(v) & (f != 0), m & (f != 0)) for v, m, f in zip(views, masks, fields, strict=True)]
     T, size = _box(points, grid.cell_m)
-    colours = _surface_colours(views, masks, points, normals)
+    colours = surface_colours(views, masks, points, normals)
     return SeenObject(name, tuple(masks), points, normals, colours, grid.cell_m, T, size, float(np.median(overlaps)))
 
 
@@ -640,7 +640,7 @@ def _box(points: Float[np.ndarray, "p 3"], cell_m: float) -> tuple[Float[np.ndar
     return se3.from_rt(R, np.array([x, y, top / 2])), np.array([a + cell_m, b + cell_m, top])
 
 
-def _surface_colours(
+def surface_colours(
     views: Sequence[View],
     masks: Sequence[Bool[np.ndarray, "h w"]],
     points: Float[np.ndarray, "p 3"],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 
 from dexloop.core import se3
 from dexloop.core.artifact import Draft, require_free, save_arrays, writing
@@ -26,6 +26,7 @@ from dexloop.twin.frames import choose_frames
 from dexloop.twin.masks import Objects, SeenObject, find_objects, object_from_masks, read_masks, with_masks
 from dexloop.twin.mesh import Fitness, check, mend, read, simplify, smooth, solid
 from dexloop.twin.parts import Decomposition, convex_parts
+from dexloop.twin.start import first_splats
 from dexloop.twin.surface import fuse
 from dexloop.twin.surroundings import surroundings
 from dexloop.twin.texture import bake
@@ -202,7 +203,7 @@ def build(
         tell(say, 0.0)
         others = [o.masks for o in objects.objects if o is not thing]
         own = with_masks(views, thing.masks, others)
-        made.append(_object(name, thing, own, cfg, clock, lambda done, say=say: tell(say, done)))
+        made.append(_object(name, thing, own, cameras.points, cfg, clock, lambda done, say=say: tell(say, done)))
         tell(say, 1.0)
     size = scan.scene.get("table_size_m", (0.9, 0.7))
     table = Table(size_m=(float(size[0]), float(size[1])))
@@ -236,25 +237,31 @@ def _objects(views: Sequence[View], cfg: TwinCfg) -> tuple[Objects, Sequence[Vie
 
 
 def _object(
-    name: str, seen: SeenObject, views: Sequence[View], cfg: TwinCfg, clock: Laps, tell: Callable[[float], None]
+    name: str,
+    seen: SeenObject,
+    views: Sequence[View],
+    features: Float[np.ndarray, "p 3"],
+    cfg: TwinCfg,
+    clock: Laps,
+    tell: Callable[[float], None],
 ) -> TwinObject:
     """Makes splats, mesh, texture and convex parts of one object."""
     shown = [v for v in views if v.mask is not None and v.mask.any()]
     kept = shown[cfg.held_out // 2 :: cfg.held_out]
     used = [v for v in shown if all(v is not k for k in kept)]
+    reach = 0.5 * seen.size_m * (1.0 + _MARGIN) + 0.004
+    corners = se3.transform(seen.T_world_box, reach * np.array(list(np.ndindex(2, 2, 2))) * 2.0 - reach)
+    bounds = np.stack([corners.min(axis=0), corners.max(axis=0)])
+    bounds[0, 2] = 0.0
+    voxel_m = max(float(np.ptp(bounds, axis=0).max()) / _VOXELS, _FINEST_M)
     training = SplatCfg(steps=cfg.steps, most=cfg.splats, seed=cfg.seed)
-    start = Splats.from_points(seen.points, seen.colours / 255.0, seen.normals)
+    start = first_splats(seen, features, shown, bounds, voxel_m)
     splats = train(used, start, training, lambda p: tell(p.step / p.steps))
     render = renderer()
     drawings = [render(splats, replace(v.camera, T_world_camera=v.T_world_camera)) for v in shown]
     held = [(d, v) for d, v in zip(drawings, shown, strict=True) if any(v is k for k in kept)]
     checks = [_check(d, v) for d, v in held]
     clock.lap("splats")
-    reach = 0.5 * seen.size_m * (1.0 + _MARGIN) + 0.004
-    corners = se3.transform(seen.T_world_box, reach * np.array(list(np.ndindex(2, 2, 2))) * 2.0 - reach)
-    bounds = np.stack([corners.min(axis=0), corners.max(axis=0)])
-    bounds[0, 2] = 0.0
-    voxel_m = max(float(np.ptp(bounds, axis=0).max()) / _VOXELS, _FINEST_M)
     closed, rough = _surface(drawings, shown, bounds, voxel_m, cfg.faces)
     clock.lap("mesh")
     baked = bake(closed, shown, size_px=cfg.texture_px)

@@ -15,6 +15,7 @@ so that what was never seen is spanned like a soap film. The table bounds the ob
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numba
@@ -40,8 +41,13 @@ _MASK_PX = 1.0
 """How far the outline of a mask may be off [px]: where depth is known, silhouettes cut only beyond it."""
 _DATA = 10.0
 """Weight of one good look at a voxel against its likeness to a neighbour."""
-_INSIDE = 1e-4
-"""Weight of being inside for what lies within all silhouettes."""
+_INSIDE, _INSIDE_POINTS = 1e-4, 0.1
+"""Weight of being inside for what lies within all silhouettes: beside depth maps, and beside single points, from which
+a soap film reaches some three voxels against it."""
+_FACING = 0.2
+"""Cosine of the flattest angle at which a point is seen."""
+_RAY = 60.0
+"""How far above a point voxels are taken to be free, where cameras look through them [voxels]."""
 _ITERATIONS, _TOLERANCE = 200, 1e-4
 """Of the conjugate gradients: at most so many, and until residuals have fallen to this share."""
 _MARGIN_PX = 24
@@ -76,6 +82,96 @@ def fuse(
     """
     alphas = [np.ones_like(d) for d in depths] if alphas is None else alphas
     _validate(depths, views, alphas, bounds, voxel_m)
+    told = _told(depths, views, alphas, bounds, voxel_m)
+    return _contour(told, _solve(*_evidence(told, _INSIDE)))
+
+
+def span(
+    points: Float[np.ndarray, "p 3"],
+    normals: Float[np.ndarray, "p 3"],
+    views: Sequence[View],
+    bounds: Float[np.ndarray, "2 3"],
+    voxel_m: float,
+) -> Mesh:
+    """Spans a closed surface over single points of an object, within its silhouettes.
+
+    Between points, and between them and the silhouettes' hull, it is a soap film. What lies between a camera and a
+    point that it sees is free: so a lid is flat although no silhouette shows that.
+
+    Args:
+        points: On the surface, in the world [m].
+        normals: Outwards.
+        views: The cameras and the object's masks.
+        bounds: As for `fuse`.
+        voxel_m: As for `fuse`.
+
+    Raises:
+        InputError: The views have no masks, or there is nothing in the box.
+    """
+    nothing = [np.zeros(v.rgb.shape[:2], np.float32) for v in views]
+    _validate(nothing, views, nothing, bounds, voxel_m)
+    told = _told(nothing, views, nothing, bounds, voxel_m)
+    shape = told.total.shape
+
+    def add(to: Float[np.ndarray, "x y z"], at: Float[np.ndarray, "n 3"], amount: Float[np.ndarray, " n"]) -> None:
+        index = np.rint((at - told.low) / voxel_m).astype(np.int64)
+        inside = ((index >= 0) & (index < shape)).all(axis=1)
+        flat = np.ravel_multi_index(tuple(index[inside].T), shape)
+        to += np.bincount(flat, amount[inside], minlength=to.size).reshape(shape).astype(np.float32)
+
+    reach = np.arange(-2.0, 3.0)
+    around = voxel_m * np.stack(np.meshgrid(reach, reach, reach, indexing="ij"), axis=-1).reshape(-1, 3)
+    corner = told.low + voxel_m * np.rint((points - told.low) / voxel_m)
+    places = corner[:, None] + around
+    height = np.einsum("pni,pi->pn", places - points[:, None], normals)
+    aside = np.sum((places - points[:, None]) ** 2, axis=-1) - height**2
+    sure = np.exp(-aside / voxel_m**2)
+    add(told.total, places.reshape(-1, 3), (sure * height).ravel())
+    add(told.weight, places.reshape(-1, 3), sure.ravel())
+    for view in views:
+        assert view.mask is not None
+        ray = view.T_world_camera[:3, 3] - points
+        ray /= np.linalg.norm(ray, axis=1, keepdims=True)
+        facing = np.sum(ray * normals, axis=1)
+        uv = view.camera.project(se3.transform(se3.inverse(view.T_world_camera), points))
+        xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
+        shown = (xy >= 0).all(axis=1) & (xy < view.mask.shape[::-1]).all(axis=1) & (facing > _FACING)
+        shown[shown] = view.mask[xy[shown, 1], xy[shown, 0]]
+        along = voxel_m * np.arange(_TRUNCATION, _RAY) / np.maximum(facing, _FACING)[:, None]
+        free = points[:, None] + along[..., None] * ray[:, None]
+        add(told.free, free[shown].reshape(-1, 3), np.ones(free[shown].size // 3))
+    return _contour(told, _solve(*_evidence(told, _INSIDE_POINTS)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What views tell about the voxels of a grid."""
+
+    total: Float[np.ndarray, "x y z"]
+    """Sum of weighted distances to the surface [m]."""
+    weight: Float[np.ndarray, "x y z"]
+    free: Float[np.ndarray, "x y z"]
+    """Weight of views that see it free, less of those that see it inside."""
+    inside: Float[np.ndarray, "x y z"]
+    """How far it is within all silhouettes but a few [m]."""
+    low: Float[np.ndarray, "3"]
+    """Centre of the first voxel [m]."""
+    voxel_m: float
+    slack_m: float
+    """How far silhouettes may be off."""
+
+    @property
+    def truncation_m(self) -> float:
+        return _TRUNCATION * self.voxel_m
+
+
+def _told(
+    depths: Sequence[Float[np.ndarray, "h w"]],
+    views: Sequence[View],
+    alphas: Sequence[Float[np.ndarray, "h w"]],
+    bounds: Float[np.ndarray, "2 3"],
+    voxel_m: float,
+) -> _Told:
     low, shape = _grid(bounds, voxel_m)
     truncation = _TRUNCATION * voxel_m
     total, weight, free = (np.zeros(shape, np.float32) for _ in range(3))
@@ -90,14 +186,7 @@ def fuse(
             np.array([c.fx, c.fy, c.cx, c.cy]), np.array([box[1].start, box[0].start]), (c.width, c.height),
             np.nan_to_num(depth[box]).astype(np.float32), trust, cosine, _outline(view, box), nearest,
         )  # fmt: skip
-    slack = _MASK_PX * nearest / views[0].camera.fx
-    field = _solve(*_evidence(total, weight, free, worst[-1], truncation, slack))
-    below = 3  # layers under the table, to close the object with
-    field = np.pad(field, ((0, 0), (0, 0), (below, 0)), mode="edge")
-    low = low - np.array([0.0, 0.0, below * voxel_m])
-    heights = low[2] + voxel_m * np.arange(field.shape[2])
-    field = np.maximum(field, -heights[None, None, :].astype(np.float32))
-    return _contour(_one_solid(field, truncation), low, voxel_m)
+    return _Told(total, weight, free, worst[-1], low, voxel_m, _MASK_PX * nearest / views[0].camera.fx)
 
 
 def _validate(
@@ -238,23 +327,22 @@ def _add_view(
                     weight[i, j, k] += share
 
 
-def _evidence(
-    total: Float[np.ndarray, "x y z"],
-    weight: Float[np.ndarray, "x y z"],
-    free: Float[np.ndarray, "x y z"],
-    inside: Float[np.ndarray, "x y z"],
-    truncation: float,
-    slack: float,
-) -> tuple[Float[np.ndarray, "x y z"], Float[np.ndarray, "x y z"]]:
-    """Returns what is known of each voxel's signed distance, negative inside [m], and its weight."""
+def _evidence(told: _Told, trusted: float) -> tuple[Float[np.ndarray, "x y z"], Float[np.ndarray, "x y z"]]:
+    """Returns what is known of each voxel's signed distance, negative inside [m], and its weight.
+
+    Args:
+        told: By views.
+        trusted: Weight of being inside for what lies within all silhouettes.
+    """
+    truncation = told.truncation_m
     # What fewer than three pictures show is taken to be outside.
-    hull = np.where(np.isinf(inside), truncation, np.clip(-inside, -truncation, truncation))
+    hull = np.where(np.isinf(told.inside), truncation, np.clip(-told.inside, -truncation, truncation))
     # Free is what most views see to be: some look through gaps between splats.
-    seen_through = np.where(free > weight, free - weight, 0.0)
-    sure = _DATA * (weight + seen_through) + _INSIDE
-    distance = (_DATA * (total + truncation * seen_through) + _INSIDE * hull) / sure
-    carved = hull - slack
-    distance = np.maximum(distance, carved)
+    seen_through = np.where(told.free > told.weight, told.free - told.weight, 0.0)
+    sure = _DATA * (told.weight + seen_through) + trusted
+    distance = (_DATA * (told.total + truncation * seen_through) + trusted * hull) / sure
+    carved = hull - told.slack_m
+    distance = np.maximum(distance, carved).astype(np.float32)
     return distance, np.where(carved > 0, np.maximum(sure, _DATA), sure).astype(np.float32)
 
 
@@ -321,8 +409,14 @@ def _one_solid(field: Float[np.ndarray, "x y z"], truncation: float) -> Float[np
     return np.where(~filled & (field < 0), 0.5 * truncation, field)
 
 
-def _contour(field: Float[np.ndarray, "x y z"], low: Float[np.ndarray, "3"], voxel_m: float) -> Mesh:
+def _contour(told: _Told, field: Float[np.ndarray, "x y z"]) -> Mesh:
+    """Returns the surface at distance 0, closed by the table."""
     from skimage.measure import marching_cubes
 
-    vertices, faces, _, _ = marching_cubes(field, 0.0, spacing=(voxel_m,) * 3)
-    return Mesh(vertices.astype(np.float64) + low - voxel_m, faces.astype(np.int64))
+    below = 3  # layers under the table, to close the object with
+    field = np.pad(field, ((0, 0), (0, 0), (below, 0)), mode="edge")
+    low = told.low - np.array([0.0, 0.0, below * told.voxel_m])
+    heights = low[2] + told.voxel_m * np.arange(field.shape[2])
+    field = np.maximum(field, -heights[None, None, :].astype(np.float32))
+    vertices, faces, _, _ = marching_cubes(_one_solid(field, told.truncation_m), 0.0, spacing=(told.voxel_m,) * 3)
+    return Mesh(vertices.astype(np.float64) + low - told.voxel_m, faces.astype(np.int64))
