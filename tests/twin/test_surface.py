@@ -57,7 +57,7 @@ def test_noisy_depth_with_holes_gives_the_true_surface(name: str):
 
 
 def test_a_few_points_draw_the_cone_off_a_lid():
-    """Silhouettes from at most 60 degrees up leave a cone upon a flat tin; 150 points on its lid say that it is flat."""
+    """Silhouettes from at most 60 degrees up leave a cone upon a tin; 150 points on its lid say that it is flat."""
     truth, _, views, bounds = scan("cookie_tin", noise_m=0.0, count=20)
     top = truth.vertices[:, 2].max()
     points = sample(truth, 3000, seed=2)[0]
