@@ -103,3 +103,10 @@ def test_cameras_compare_by_value() -> None:
     assert located(0.3) != located(0.4)
     assert located(0.3) != Camera.from_fov("front", 640, 480, 0.7)
     assert located(0.3) != "front"
+
+
+def test_a_camera_at_another_size_sees_the_same_rays() -> None:
+    full = Camera("c", 400, 300, 350, 360, 190.0, 140.0)
+    p = np.array([[0.1, -0.2, 1.0], [0.0, 0.1, 0.7]])
+    np.testing.assert_allclose(full.resized(200, 150).project(p), (full.project(p) + 0.5) / 2 - 0.5, atol=1e-9)
+    np.testing.assert_allclose(full.cropped(20, -10, 100, 90).project(p), full.project(p) - [20, -10], atol=1e-9)

@@ -8,7 +8,7 @@ import pytest
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh, Shape
-from dexloop.vision.appearance import Appearance, MeshAppearance, SplatAppearance, box_corners, crop, finer
+from dexloop.vision.appearance import Appearance, MeshAppearance, SplatAppearance, box_corners
 from dexloop.vision.rasterise import render
 from tests.vision import films
 
@@ -20,7 +20,7 @@ def test_a_crop_is_the_same_picture():
     with MeshAppearance(films.cube()) as appearance:
         assert isinstance(appearance, Appearance)
         whole = appearance.render(camera, T)
-        part = appearance.render(crop(camera, 90, 60, 130, 110), T)
+        part = appearance.render(camera.cropped(90, 60, 130, 110), T)
     assert part.mask.sum() > 500
     np.testing.assert_array_equal(part.mask, whole.mask[60:170, 90:220])
     np.testing.assert_allclose(part.depth, whole.depth[60:170, 90:220], atol=1e-5)
@@ -34,10 +34,12 @@ def test_splats_are_as_large_in_pixels_of_any_size():
     for pixel_m in (0.3 * at_training, at_training):
         splats = SplatAppearance(cloud, pixel_m)
         assert isinstance(splats, Appearance)
-        sizes = [splats.render(finer(camera, k), T).alpha.sum() / k**2 for k in (1, 2, 4)]
+        sizes = [
+            splats.render(camera.resized(k * camera.width, k * camera.height), T).alpha.sum() / k**2 for k in (1, 2, 4)
+        ]
         assert np.ptp(sizes) < 0.01 * sizes[0]
     here = replace(camera, T_world_camera=se3.inverse(T) @ camera.T_world_camera)
-    raw = [render(cloud, finer(here, k)).alpha.sum() / k**2 for k in (1, 4)]
+    raw = [render(cloud, here.resized(k * here.width, k * here.height)).alpha.sum() / k**2 for k in (1, 4)]
     assert raw[0] > 1.03 * raw[1]
 
 

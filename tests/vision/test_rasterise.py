@@ -8,7 +8,6 @@ import pytest
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.errors import InputError
-from dexloop.vision.appearance import crop
 from dexloop.vision.rasterise import render
 from dexloop.vision.splats import Splats, sh_basis
 
@@ -158,7 +157,7 @@ def test_a_camera_that_moves_is_the_splats_moving_the_other_way() -> None:
 
 def test_a_part_of_the_picture_is_that_part() -> None:
     splats, camera = cloud(200, seed=2), located(90, 70)
-    whole, part = render(splats, camera), render(splats, crop(camera, 21, 13, 40, 33))
+    whole, part = render(splats, camera), render(splats, camera.cropped(21, 13, 40, 33))
     assert np.abs(whole.rgb[13:46, 21:61] - part.rgb).max() < 1e-5
     assert np.abs(whole.median_depth[13:46, 21:61] - part.median_depth).max() < 1e-5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,18 @@ class Camera:
         """Makes a camera with square pixels and a centred principal point from its vertical field of view [rad]."""
         f = 0.5 * height / float(np.tan(0.5 * fov_y_rad))
         return Camera(name, width, height, f, f, 0.5 * (width - 1), 0.5 * (height - 1), T_world_camera)
+
+    def resized(self, width: int, height: int) -> Camera:
+        """Returns the camera of the same pictures at another size [px]."""
+        sx, sy = width / self.width, height / self.height
+        return replace(
+            self, width=width, height=height, fx=self.fx * sx, fy=self.fy * sy, cx=(self.cx + 0.5) * sx - 0.5,
+            cy=(self.cy + 0.5) * sy - 0.5,
+        )  # fmt: skip
+
+    def cropped(self, left: int, top: int, width: int, height: int) -> Camera:
+        """Returns the camera that sees only a region of the picture [px]; the region may reach beyond it."""
+        return replace(self, width=width, height=height, cx=self.cx - left, cy=self.cy - top)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values."""

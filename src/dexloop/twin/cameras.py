@@ -24,7 +24,7 @@ from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.errors import InputError, MissingPart, UnknownName
 from dexloop.core.status import Level, Status, worst
-from dexloop.twin.frames import Frame, resized
+from dexloop.twin.frames import Frame
 from dexloop.vision.board import Board, BoardView
 from dexloop.vision.views import View
 
@@ -707,7 +707,7 @@ def _opencv_camera(camera: Any, shape: tuple[int, ...]) -> tuple[Camera, Float[n
     fx, fy = (p["fx"], p["fy"]) if "fx" in p else (p["f"], p["f"])
     bend = np.array([p.get("k1", p.get("k", 0.0)), p.get("k2", 0.0), p.get("p1", 0.0), p.get("p2", 0.0), 0.0])
     full = Camera("phone", int(camera.width), int(camera.height), fx, fy, p["cx"] - 0.5, p["cy"] - 0.5)
-    return resized(full, shape[1], shape[0]), bend
+    return full.resized(shape[1], shape[0]), bend
 
 
 @dataclass(frozen=True, eq=False)
@@ -945,7 +945,7 @@ def _transforms_camera(about: Mapping[str, Any], width: int, height: int, file: 
     full = Camera(
         "phone", round(w), round(h), fx, fy, float(about.get("cx", w / 2)) - 0.5, float(about.get("cy", h / 2)) - 0.5
     )
-    return resized(full, width, height)
+    return full.resized(width, height)
 
 
 def _picture(file: Path) -> UInt8[np.ndarray, "h w 3"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -278,7 +278,7 @@ def _frame(
     scale = min(1.0, max_side_px / max(w, h))
     if scale < 1.0:
         picture = cv2.resize(picture, (round(w * scale), round(h * scale)), interpolation=cv2.INTER_AREA)
-    return Frame(name, index, picture, resized(full, picture.shape[1], picture.shape[0]), sharpness)
+    return Frame(name, index, picture, full.resized(picture.shape[1], picture.shape[0]), sharpness)
 
 
 def _fitted(camera: Camera, width: int, height: int) -> Camera:
@@ -286,17 +286,8 @@ def _fitted(camera: Camera, width: int, height: int) -> Camera:
     if (camera.width, camera.height) == (width, height):
         return camera
     if abs(camera.width * height / (camera.height * width) - 1.0) < 0.01:
-        return resized(camera, width, height)
+        return camera.resized(width, height)
     return guess_camera(width, height)  # turned or cropped: what is known does not fit
-
-
-def resized(camera: Camera, width: int, height: int) -> Camera:
-    """Returns the camera of the same pictures at another size [px]."""
-    sx, sy = width / camera.width, height / camera.height
-    return replace(
-        camera, width=width, height=height, fx=camera.fx * sx, fy=camera.fy * sy,
-        cx=(camera.cx + 0.5) * sx - 0.5, cy=(camera.cy + 0.5) * sy - 0.5,
-    )  # fmt: skip
 
 
 def guess_camera(width: int, height: int) -> Camera:

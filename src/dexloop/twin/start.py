@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial import KDTree
 
 from dexloop.core import se3
 from dexloop.core.errors import InputError
@@ -25,6 +26,8 @@ _ASIDE_M = 1e-3
 """A feature farther from its neighbours' plane is a wrong match [m]."""
 _FEW = 40
 """With fewer features the hull alone is better."""
+_BELOW_M = 2.5e-3
+"""How deep below the hull features must be for it to be left [m]."""
 _IN_MASK = 0.9
 """Share of the pictures that show where it is, in whose mask a feature of the object lies."""
 
@@ -56,16 +59,22 @@ def first_splats(
     a, b, c = np.moveaxis(mesh.vertices[mesh.faces], 1, 0)
     across = np.cross(b - a, c - a)[face]
     outwards = across / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-12)
-    colours = surface_colours(views, [v.mask for v in views if v.mask is not None], places, outwards)
-    return Splats.from_points(places, colours / 255.0, outwards)
+    # A film rounds off what the hull shows sharply, so the hull stays wherever features do not lie well below it.
+    below = KDTree(seen.points).query(places)[0] > _BELOW_M
+    stays = KDTree(places).query(seen.points)[0] <= _BELOW_M
+    masks = [v.mask for v in views if v.mask is not None]
+    colours = surface_colours(views, masks, places[below], outwards[below])
+    return Splats.from_points(
+        np.concatenate([seen.points[stays], places[below]]),
+        np.concatenate([seen.colours[stays], colours]) / 255.0,
+        np.concatenate([seen.normals[stays], outwards[below]]),
+    )
 
 
 def _features(
     seen: SeenObject, points: Float[np.ndarray, "p 3"], views: Sequence[View]
 ) -> tuple[Float[np.ndarray, "k 3"], Float[np.ndarray, "k 3"]]:
     """Returns the features on the object and which way its surface faces there."""
-    from scipy.spatial import KDTree
-
     here = np.abs(se3.transform(se3.inverse(seen.T_world_box), points)) < 0.5 * seen.size_m + 2e-3
     on = points[here.all(axis=1)]
     hit, shown = np.zeros(len(on)), np.zeros(len(on))
@@ -77,10 +86,10 @@ def _features(
         shown += inside
         hit[inside] += view.mask[xy[inside, 1], xy[inside, 0]]
     on = on[(shown > 0) & (hit >= _IN_MASK * shown)]
-    hull = KDTree(seen.points)
+    hull, normals = KDTree(seen.points), np.zeros_like(on)
     for _ in range(2):  # wrong matches spoil the planes of others, so those are made twice
         if len(on) < _FEW:
-            break
+            return on[:0], on[:0]
         far, near = KDTree(on).query(on, _NEIGHBOURS + 1)
         around = on[near]
         weight = (far < _NEAR_M)[..., None].astype(np.float64)
@@ -91,6 +100,4 @@ def _features(
         outwards = np.sum(normals * seen.normals[hull.query(on)[1]], axis=1)
         good = (aside < _ASIDE_M) & (weight.sum(axis=(1, 2)) > 4)
         on, normals = on[good], (np.sign(outwards)[:, None] * normals)[good]
-    else:
-        return on, normals
-    return on[:0], on[:0]
+    return on, normals

@@ -11,7 +11,7 @@ pose is exact; the above then only says how long a step is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
-from dexloop.vision.appearance import Appearance, View, box_corners, crop
+from dexloop.vision.appearance import Appearance, View, box_corners
 from dexloop.vision.background import Background, cut
 from dexloop.vision.robust import block_of, block_sums, tukey, weighted_correlation
 from dexloop.vision.shading import TERMS, extend, fill, harmonics, normals_world, turning
@@ -126,7 +126,7 @@ def align(
     layers, corners = _layers(scene, region), box_corners(scene.appearance.box)
     last: _Step | None = None
     for shrink in shrinks:
-        level = _Level(layers, crop(scene.camera, *region), shrink)
+        level = _Level(layers, scene.camera.cropped(*region), shrink)
         last = None
         for _ in range(_MOST_STEPS):
             past = np.concatenate([se3.log(se3.inverse(T) @ prior.T), scene.light.mean - light])
@@ -230,11 +230,8 @@ def _layers(scene: Scene, region: Region) -> list[Float[np.ndarray, "h w"]]:
 
 def _reduced(camera: Camera, shrink: int) -> Camera:
     """Returns the camera whose pixels are `shrink` times larger."""
-    middle = [(c + 0.5) / shrink - 0.5 for c in (camera.cx, camera.cy)]
-    size = camera.width // shrink, camera.height // shrink
-    return replace(
-        camera, width=size[0], height=size[1], fx=camera.fx / shrink, fy=camera.fy / shrink, cx=middle[0], cy=middle[1]
-    )
+    width, height = camera.width // shrink, camera.height // shrink
+    return camera.cropped(0, 0, width * shrink, height * shrink).resized(width, height)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,19 +59,6 @@ class Appearance(Protocol):
         ...
 
 
-def crop(camera: Camera, left: int, top: int, width: int, height: int) -> Camera:
-    """Returns the camera that sees only a region of the picture [px]; the region may reach beyond it."""
-    return replace(camera, width=width, height=height, cx=camera.cx - left, cy=camera.cy - top)
-
-
-def finer(camera: Camera, k: int) -> Camera:
-    """Returns the camera with k x k pixels for each."""
-    cx, cy = (k * (c + 0.5) - 0.5 for c in (camera.cx, camera.cy))
-    return replace(
-        camera, width=k * camera.width, height=k * camera.height, fx=k * camera.fx, fy=k * camera.fy, cx=cx, cy=cy
-    )
-
-
 def _from_object(camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
     """Returns T_object_camera: the object stays where it is and the camera moves around it, which is the same."""
     if camera.T_world_camera is None:
@@ -200,13 +187,16 @@ class SplatAppearance:
     def render(self, camera: Camera, T_world_object: Float[np.ndarray, "4 4"]) -> View:
         """Draws the object."""
         T_object_camera = _from_object(camera, T_world_object)
-        middle = se3.transform(se3.inverse(T_object_camera), self._box.mean(axis=0))
-        pixel_m = max(float(middle[2]), 0.0) / camera.fx
+        T_camera_object, middle = se3.inverse(T_object_camera), self._box.mean(axis=0)
+        far = max(float(se3.transform(T_camera_object, middle)[2]), 1e-6)
+        pixel_m = far / camera.fx
         k = int(np.clip(np.ceil(pixel_m / self._pixel_m), 1, _FINEST))
         missing = BLUR_PX2 * max(self._pixel_m**2 - (pixel_m / k) ** 2, 0.0)
         wide = 0.5 * np.log(np.exp(2.0 * self._splats.log_scales) + missing)
         splats = replace(self._splats, log_scales=wide)
-        drawing = self._draw(splats, replace(finer(camera, k), T_world_camera=T_object_camera))
+        drawing = self._draw(
+            splats, replace(camera.resized(k * camera.width, k * camera.height), T_world_camera=T_object_camera)
+        )
         rgb, alpha = _reduced(drawing.rgb, k), _reduced(drawing.alpha, k)
         solid = _reduced((drawing.median_depth > 0).astype(np.float32), k)
         mask = solid >= 0.5
@@ -215,7 +205,14 @@ class SplatAppearance:
 
         def pull(d_picture: np.ndarray, d_alpha: np.ndarray) -> np.ndarray:
             by_rgb, by_alpha = (d.repeat(k, axis=0).repeat(k, axis=1) / k**2 for d in (d_picture, d_alpha))
-            return -drawing.backward(255.0 * by_rgb, d_alpha=by_alpha).pose
+            by = drawing.backward(255.0 * by_rgb, d_alpha=by_alpha)
+            if not missing:
+                return -by.pose
+            # The farther away, the less splats are widened.
+            by_missing = 0.5 * float(np.sum(by.log_scales * np.exp(-2.0 * wide), dtype=np.float64))
+            by_far = by_missing * -2.0 * float(BLUR_PX2) * (pixel_m / k) ** 2 / far
+            ahead = T_camera_object[2, :3]
+            return by_far * np.concatenate([ahead, np.cross(middle, ahead)]) - by.pose
 
         return View(picture, depth, mask, alpha, pull)
 

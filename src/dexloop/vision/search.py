@@ -9,7 +9,6 @@ from jaxtyping import Float
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.vision.alignment import Region, Scene
-from dexloop.vision.appearance import crop
 
 _SHRINK = 4
 _PLACES = 3
@@ -29,7 +28,7 @@ def search(scene: Scene, T_last: Float[np.ndarray, "4 4"], region: Region) -> li
         region: The part of the picture around that place.
     """
     frame = _small(scene.grey)
-    camera = crop(scene.camera, *region)
+    camera = scene.camera.cropped(*region)
     found: list[tuple[float, np.ndarray]] = []
     for turn in _TURNS_RAD:
         T = T_last.copy()

@@ -13,7 +13,6 @@ from numba import njit, prange
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.errors import InputError
-from dexloop.vision.appearance import crop
 from dexloop.vision.metrics import ssim_with_gradient
 from dexloop.vision.rasterise import Drawing, Gradients
 from dexloop.vision.splat_gpu import renderer
@@ -174,17 +173,8 @@ def _target(view: View, shrink: int, cfg: SplatCfg, depth: Float[np.ndarray, "h 
     def reduced(picture: np.ndarray) -> np.ndarray:
         return cv2.resize(picture[part].astype(np.float32), (wide, high), interpolation=cv2.INTER_AREA)
 
-    camera = crop(view.camera, left, top, wide * shrink, high * shrink)
-    camera = replace(
-        camera,
-        width=wide,
-        height=high,
-        fx=camera.fx / shrink,
-        fy=camera.fy / shrink,
-        cx=(camera.cx + 0.5) / shrink - 0.5,
-        cy=(camera.cy + 0.5) / shrink - 0.5,
-        T_world_camera=view.T_world_camera,
-    )
+    camera = view.camera.cropped(left, top, wide * shrink, high * shrink).resized(wide, high)
+    camera = replace(camera, T_world_camera=view.T_world_camera)
     share = reduced(mask)
     edge, rim = (
         reduced(

@@ -21,7 +21,7 @@ from dexloop.core.capture import Recording
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Shape
 from dexloop.vision.alignment import Fit, LightBelief, PoseBelief, Region, Scene, align
-from dexloop.vision.appearance import Appearance, MeshAppearance, box_corners, crop
+from dexloop.vision.appearance import Appearance, MeshAppearance, box_corners
 from dexloop.vision.background import Background, cut
 from dexloop.vision.board import Board
 from dexloop.vision.calibration import Calibration, calibrate, moved
@@ -228,7 +228,7 @@ class _Tracker:
         first = not self.poses
         if first:
             region = self._region(self.belief.T)
-            rough = self.appearance.render(crop(self.camera, *region), self.belief.T)
+            rough = self.appearance.render(self.camera.cropped(*region), self.belief.T)
             self._learn(grey, rough.mask, region, _ROUGH_PX, ignore)
         scene = Scene(grey, ignore, self.camera, self.background, self.appearance, self.light, self.scale)
         predicted = self._predict() if not first else self.belief
