@@ -24,24 +24,9 @@ def _qpos(embodiment: Embodiment, c: Chains, x: np.ndarray) -> np.ndarray:
     qpos = model.qpos0.copy()
     for joint, q in zip(embodiment.joints, embodiment.home, strict=True):
         qpos[model.joint(joint).qposadr[0]] = q
-    rows = c.displacements(x[None])[0] + c.links.zero
-    for joint, q in zip(_table(embodiment, c), rows, strict=True):
+    for joint, q in zip(c.names, c.positions(x[None])[0], strict=True):
         qpos[model.joint(joint).qposadr[0]] = q
     return qpos
-
-
-def _table(embodiment: Embodiment, c: Chains) -> list[str]:
-    """Names of the rows in the links' arrays: those of hand joints are known, the others come by their place."""
-    model = compiled(embodiment)
-    names: dict[int, str] = dict(zip(c.rows.tolist(), c.joints, strict=True))
-    for f, tip in enumerate(embodiment.fingertips):
-        body, joints = model.body(tip.body).id, []
-        while body:
-            joints = [*range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body]), *joints]
-            body = int(model.body_parentid[body])
-        rows = c.links.joint[c.links.start[f] : c.links.start[f + 1]]
-        names |= {int(r): model.joint(j).name for r, j in zip(rows, joints[-len(rows) :], strict=True)}
-    return [names[k] for k in range(len(names))]
 
 
 def _samples(c: Chains, n: int = 6) -> np.ndarray:
@@ -118,9 +103,8 @@ def test_all_joints_keep_their_limits(robot, name: str):
     q = c.expand(ends)
     assert (q >= limits[:, 0] - 1e-9).all()
     assert (q <= limits[:, 1] + 1e-9).all()
-    names = _table(e, c)
-    rows = c.displacements(ends) + c.links.zero
-    ranges = np.array([model.joint(j).range for j in names])
+    rows = c.positions(ends)
+    ranges = np.array([model.joint(j).range for j in c.names])
     assert (rows >= ranges[:, 0] - 1e-9).all()
     assert (rows <= ranges[:, 1] + 1e-9).all()
     np.testing.assert_allclose(c.reduce(q), ends, atol=1e-12)

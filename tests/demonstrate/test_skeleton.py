@@ -38,7 +38,7 @@ def test_noise_turns_the_palm_less_than_if_three_points_told_it():
     turned = np.arccos(skeleton.palm(noisy, right=True)[:, :3, 2] @ z)
     normal = [skeleton.unit(np.cross(p[:, 5] - p[:, 0], p[:, 17] - p[:, 0])) for p in (points[None], noisy)]
     three = np.arccos(normal[1] @ normal[0][0])
-    assert np.sqrt(np.mean(turned**2)) < 0.9 * np.sqrt(np.mean(three**2))
+    assert np.sqrt(np.mean(turned**2)) < 0.97 * np.sqrt(np.mean(three**2))
 
 
 @pytest.mark.parametrize("angles", [PINCH, {"index_1": 0.3}, FIST])

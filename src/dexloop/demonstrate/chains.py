@@ -56,10 +56,12 @@ class Chains:
     """A hand's fingers, and which of its joints are unknowns."""
 
     links: Links
+    names: tuple[str, ...]
+    """Of the joints in the links' arrays: the hand's, and those that follow one of them without being driven."""
     joints: tuple[str, ...]
     """The hand's, in the embodiment's order."""
     rows: Int[np.ndarray, " h"]
-    """Row of each hand joint in the links' arrays."""
+    """Where each of them stands in `names`."""
     free: tuple[str, ...]
     """Hand joints that are unknowns: all but those that follow another one."""
     lower: Float[np.ndarray, " m"]
@@ -70,15 +72,15 @@ class Chains:
     slides: Bool[np.ndarray, " m"]
 
     def expand(self, x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n h"]:
-        """Returns all hand joints, coupled ones too, of the unknowns [rad or m]."""
-        return self.displacements(x)[:, self.rows] + self.links.zero[self.rows]
+        """Returns all hand joints of the unknowns [rad or m]."""
+        return self.positions(x)[:, self.rows]
 
     def reduce(self, q: Float[np.ndarray, "n h"]) -> Float[np.ndarray, "n m"]:
         """Returns the unknowns of hand joints [rad or m], brought inside their limits."""
         return np.clip(q[:, [self.joints.index(j) for j in self.free]], self.lower, self.upper)
 
-    def displacements(self, x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n j"]:
-        """Returns how far each joint is from its zero."""
+    def positions(self, x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n j"]:
+        """Returns the joints of `names` [rad or m]."""
         links = self.links
         d = np.zeros((len(x), len(links.source)))
         for j, source in enumerate(links.source):
@@ -86,7 +88,7 @@ class Chains:
                 d[:, j] = x[:, links.unknown[j]] - links.zero[j]
             else:
                 d[:, j] = np.polynomial.polynomial.polyval(d[:, source], links.polynomial[j])
-        return d
+        return d + links.zero
 
 
 def chains(embodiment: Embodiment) -> Chains:
@@ -151,6 +153,7 @@ def chains(embodiment: Embodiment) -> Chains:
     rest = np.array([home[j] for j in free])
     return Chains(
         links,
+        tuple(model.joint(j).name for j in order),
         embodiment.hand_joints,
         np.array([order.index(j) for j in hand], dtype=np.int64),
         tuple(model.joint(j).name for j in free),

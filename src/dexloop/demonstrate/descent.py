@@ -117,14 +117,14 @@ def follow(
 
 def place(links: Links, points: Points, x: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n p 3"]:
     """Returns where points are, seen from the palm [m]."""
-    return place_with_slope(links, points, x)[0]
+    return _place(links, Points(*map(_plain, points)), _plain(x), False)[0]
 
 
 def place_with_slope(
     links: Links, points: Points, x: Float[np.ndarray, "n m"]
 ) -> tuple[Float[np.ndarray, "n p 3"], Float[np.ndarray, "n p 3 m"]]:
     """Returns where points are, and their derivatives by the unknowns."""
-    return _place(links, Points(*map(_plain, points)), _plain(x))
+    return _place(links, Points(*map(_plain, points)), _plain(x), True)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -133,12 +133,12 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _place(links, points, x):
+def _place(links, points, x, slopes):
     n, m, count = x.shape[0], x.shape[1], len(points.tip)
-    p, J = np.zeros((n, count, 3)), np.zeros((n, count, 3, m))
+    p, J = np.zeros((n, count, 3)), np.zeros((n if slopes else 1, count, 3, m))
     room = _room(links)
     for t in range(n):
-        _points(links, points, x[t], room, p[t], J[t])
+        _points(links, points, x[t], room, p[t], J[t if slopes else 0])
     return p, J
 
 

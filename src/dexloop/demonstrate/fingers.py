@@ -81,7 +81,7 @@ def fingers_of(embodiment: Embodiment, chains: Chains, jaws: tuple[str, str]) ->
     at = walk(links, np.clip(0.0, chains.lower, chains.upper))
     offsets, knuckles, ends = [], [], []
     for f, name in enumerate(names):
-        first, last = links.start[f], links.start[f + 1] - 1
+        first, last = int(links.start[f]), int(links.start[f + 1]) - 1
         if last < first:
             raise InputError(f"no joint moves finger {name!r} of {embodiment.name} against its palm")
         along, depth = _bone(at, f, last, bool(links.slide[last]))

@@ -231,12 +231,12 @@ class Retargeter:
                 f"q is {np.shape(q)} and the palm's path {np.shape(T_world_palm)}: give n x {len(self.chains.joints)} "
                 "and n x 4 x 4"
             )
-        wanted = np.isfinite(places).all(axis=-1)
+        wanted = np.asarray(np.isfinite(places).all(axis=-1))
         if not wanted.any():
             raise InputError("no fingertip has a target in any frame: nothing to reach for")
         T = np.asarray(T_world_palm, dtype=np.float64)
         seen = np.where(wanted[..., None], se3.transform(se3.inverse(T)[:, None], places), 0.0)
-        wishes = Wishes(np.full(len(names), -1), f.pads, seen, _REACH_WEIGHT * wanted)
+        wishes = Wishes(np.full(len(names), -1), f.pads, seen, np.where(wanted, _REACH_WEIGHT, 0.0))
         pull = self._pull(self.chains.reduce(np.asarray(q, dtype=np.float64)), palm_m_rad)
         path = follow(self.chains.links, f.points, wishes, pull, pull.rest[:1], huber_m=np.inf)
         m = len(self.chains.free)

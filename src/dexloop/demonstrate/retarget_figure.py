@@ -11,6 +11,7 @@ from jaxtyping import Float, UInt8
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
+from dexloop.demonstrate.chains import chains
 from dexloop.demonstrate.retarget import Retargeted
 from dexloop.demonstrate.skeleton import KNUCKLES, WRIST, check
 from dexloop.robots.describe import qpos_addresses
@@ -37,7 +38,7 @@ def retarget_figure(
 ) -> Figure:
     """Draws some frames: pictures of the human if there are any, the skeleton, and the robot where it was put.
 
-    Dots on the robot's picture are the human's fingertips, coloured by finger.
+    Dots on the robot's picture are the human's fingertips, coloured by finger; there are none of a mirrored hand.
 
     Args:
         landmarks: That were followed.
@@ -57,17 +58,16 @@ def retarget_figure(
     axes = np.asarray(figure.subplots(rows, len(chosen), squeeze=False))
     R = np.eye(3) if R_world_view is None else np.asarray(R_world_view, dtype=np.float64)
     distance = 0.5 * _width(points, retargeted) / np.tan(0.5 * _FOV_RAD)
-    drawn = _robot(
-        retargeted, embodiment, chosen, [_camera(points[k], retargeted.T_world_palm[k], R, distance) for k in chosen]
-    )
-    for column, (k, (picture, camera)) in enumerate(zip(chosen, drawn, strict=True)):
+    cameras = [_camera(points[k], retargeted.T_world_palm[k], R, distance) for k in chosen]
+    drawn = zip(chosen, _robot(retargeted, embodiment, chosen, cameras), cameras, strict=True)
+    for column, (k, picture, camera) in enumerate(drawn):
         if len(pictures):
             axes[0, column].imshow(pictures[int(k)])
         _skeleton(axes[-2, column], camera.project_world(points[k]))
         axes[-1, column].imshow(picture)
-        for robot, finger in retargeted.fingers.items():
+        for finger in () if retargeted.mirrored else retargeted.fingers.values():
             u, v = camera.project_world(points[k, KNUCKLES[finger] + 3])
-            axes[-1, column].plot(u, v, "o", ms=4, color=_COLOURS[finger], mec="white", mew=0.6, label=robot)
+            axes[-1, column].plot(u, v, "o", ms=4, color=_COLOURS[finger], mec="white", mew=0.6)
         off = 1e3 * float(retargeted.residual_m[k].mean())
         axes[0, column].set_title(f"frame {k}", fontsize=9)
         axes[-1, column].set_title(f"{embodiment.name}, {off:.1f} mm off", fontsize=8)
@@ -101,7 +101,7 @@ def _skeleton(axes: Any, uv: Float[np.ndarray, "21 2"]) -> None:
 
 def _robot(
     retargeted: Retargeted, embodiment: Embodiment, chosen: np.ndarray, cameras: Sequence[Camera]
-) -> list[tuple[UInt8[np.ndarray, "h w 3"], Camera]]:
+) -> list[UInt8[np.ndarray, "h w 3"]]:
     """Draws the robot on white, each camera moved along as the robot's own world has its palm elsewhere."""
     spec = embodiment.make_spec()
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 1024, 4
@@ -109,11 +109,12 @@ def _robot(
     spec.visual.global_.offwidth = spec.visual.global_.offheight = _SIDE_PX
     kinematics = Kinematics(embodiment, spec.compile())
     model, data = kinematics.model, kinematics.data
+    hand = chains(embodiment)  # knows the joints that only follow others, too
     found = []
     with Renderer(model, _SIDE_PX, _SIDE_PX) as renderer:
         for k, camera in zip(chosen, cameras, strict=True):
             data.qpos[qpos_addresses(model, embodiment.joints)] = embodiment.home
-            data.qpos[qpos_addresses(model, retargeted.joints)] = retargeted.q[k]
+            data.qpos[qpos_addresses(model, hand.names)] = hand.positions(hand.reduce(retargeted.q[k : k + 1]))[0]
             mujoco.mj_forward(model, data)
             site = data.site(embodiment.palm)
             T_model_palm = se3.from_rt(site.xmat.reshape(3, 3), site.xpos)
@@ -121,5 +122,5 @@ def _robot(
             T = T_model_palm @ se3.inverse(retargeted.T_world_palm[k]) @ camera.T_world_camera
             moved = Camera.from_json({**camera.to_json(), "T_world_camera": T.tolist()})
             nothing = renderer.segmentation(data, moved) < 0
-            found.append((np.where(nothing[..., None], np.uint8(255), renderer.rgb(data, moved)), camera))
+            found.append(np.where(nothing[..., None], np.uint8(255), renderer.rgb(data, moved)))
     return found

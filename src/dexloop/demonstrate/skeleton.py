@@ -18,7 +18,7 @@ _BEFORE = 0.1
 """Share that the joints before the tips have in the line between two fingers."""
 
 
-def check(landmarks: Float[np.ndarray, "n 21 3"]) -> Float[np.ndarray, "n 21 3"]:
+def check(landmarks: np.ndarray) -> Float[np.ndarray, "n 21 3"]:
     """Returns landmarks as they are, if they can be used.
 
     Raises:
@@ -89,6 +89,6 @@ def lengths(points: Float[np.ndarray, "n 21 3"]) -> dict[str, float]:
     return found
 
 
-def unit(v: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+def unit(v: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3"]:
     """Returns vectors of length 1."""
     return v / np.linalg.norm(v, axis=-1, keepdims=True)
