@@ -46,8 +46,8 @@ def test_planted_hand_is_located_in_the_world():
     assert path.landmarks.shape == (40, 21, 3)
     assert path.seen.all()
     assert path.right
-    assert (path.confidence > 0.3).all()
-    assert (path.confidence <= 1.0).all()
+    assert (path.confidence > 0.05).all()
+    assert path.confidence.max() == pytest.approx(0.95)
     np.testing.assert_array_equal(path.t, T)
     assert np.median(np.linalg.norm(path.landmarks - true, axis=-1)) < 0.01
     np.testing.assert_allclose(bone_lengths(path.landmarks), np.tile(path.bone_lengths, (40, 1)), atol=1e-9)
@@ -115,7 +115,7 @@ def test_what_cannot_be_located_is_said():
         locate(_without(track, slice(5, 35)), CAMERA, T)
     with pytest.raises(InputError, match="39 times for 40 frames"):
         locate(track, CAMERA, T[1:])
-    with pytest.raises(InputError, match="do not increase .after frame 4"):
+    with pytest.raises(InputError, match=r"do not increase \(after frame 4"):
         locate(track, CAMERA, np.where(np.arange(40) == 5, 0.0, T))
     with pytest.raises(InputError, match="milliseconds, divide them by 1000"):
         locate(track, CAMERA, 1e3 * T)
@@ -187,7 +187,7 @@ def test_files_that_hold_no_hand_are_refused(tmp_path: Path):
     refuses("not all numbers", t=np.where(t == 0, np.nan, t), landmarks=points)
     refuses("milliseconds", t=1e3 * t, landmarks=points)
     refuses(r"seen of shape \(3,\)", t=t, landmarks=points, seen=np.ones(3, bool))
-    with pytest.raises(InputError, match="neither .npz nor .csv"):
+    with pytest.raises(InputError, match=r"neither \.npz nor \.csv"):
         load_landmarks(tmp_path / "a.txt")
     with pytest.raises(InputError, match="cannot be read"):
         load_landmarks(tmp_path / "none.csv")

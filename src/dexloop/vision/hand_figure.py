@@ -58,7 +58,8 @@ def hand_figure(
         axes.set(xticks=[], yticks=[])
         axes.set_title(f"{path.t[k]:.2f} s" + ("" if seen else ", bridged"), fontsize=9, color="k" if seen else _MARK)
         axes.spines[:].set(visible=not seen, color=_MARK, linewidth=3.0)
-    dots = [Line2D([], [], color=np.array(c) / 255, lw=3, label=f) for f, c in zip(FINGERS, _COLOURS, strict=True)]
+    colours = [(r / 255, g / 255, b / 255) for r, g, b in _COLOURS]
+    dots = [Line2D([], [], color=c, lw=3, label=f) for f, c in zip(FINGERS, colours, strict=True)]
     below = grid[1].subgridspec(1, 2)
     moved = figure.add_subplot(below[0])
     wrist = 1e3 * (path.landmarks[:, 0] - path.landmarks[0, 0])
@@ -70,7 +71,7 @@ def hand_figure(
     tips = path.landmarks[:, TIPS]
     for f in range(1, 5):
         gap = 1e3 * np.linalg.norm(tips[:, f] - tips[:, 0], axis=1)
-        opening.plot(path.t, gap, lw=1.2, color=np.array(_COLOURS[f]) / 255)
+        opening.plot(path.t, gap, lw=1.2, color=colours[f])
     opening.set_ylim(0.0, 1.2 * opening.get_ylim()[1])
     opening.legend(handles=dots, fontsize=7, frameon=False, ncols=5)
     _finish(opening, path, "from the thumb's tip to the others [mm]")

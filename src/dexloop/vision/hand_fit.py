@@ -17,8 +17,8 @@ from dexloop.vision.hand_skeleton import ANGLES_MEAN, ANGLES_SD, GAUGE, LENGTHS,
 
 _PIXEL_SHARE = np.full(21, 0.03)
 _PIXEL_SHARE[[0, 1, 2, 3, 4, 18, 19, 20]] = 0.05
-"""Standard deviations of landmarks in the picture, as a share of the hand's extent there. Wrist, thumb and little finger
-err most: where a wrist begins is a matter of taste, and the others hide behind the hand."""
+"""Standard deviations of landmarks in the picture, as a share of the hand's extent there. Wrist, thumb and little
+finger err most: where a wrist begins is a matter of taste, and the others hide behind the hand."""
 _OUTLIER = 3.0
 """Beyond so many standard deviations a landmark counts ever less (Cauchy's loss)."""
 _WRIST_JERKS, _SHAPE_JERKS = np.array([5.0, 5.0, 0.3]), 1.0
@@ -42,12 +42,8 @@ class Fit:
     """What was found, in the camera's frame."""
 
     posture: Posture
-    seen: Bool[np.ndarray, " n"]
-    """Frames that were used; in all others the hand only moves smoothly."""
-    misfit: Float[np.ndarray, " n"]
-    """Squared deviations of pixels and joint angles; without meaning where not seen."""
-    limit: float
-    """Frames above this were not used."""
+    trust: Float[np.ndarray, " n"]
+    """How much each frame counted, 0 to 1; at 0 it was not used, and the hand only moves smoothly through it."""
 
 
 def fit_skeleton(
@@ -70,46 +66,65 @@ def fit_skeleton(
     # Some frames first: they tell the bone lengths, and from there all of them need but a few steps.
     some = np.flatnonzero(seen)
     some = some[np.unique(np.linspace(0, len(some) - 1, _SOME).round().astype(int))]
-    seen = seen.copy()
-    for _ in range(_ROUNDS):
-        problem = _Problem(rays[some], seen[some], t[some], hand_length_m * LENGTHS, stretch=True)
-        posture = problem.solve(problem.start(shape[some]))
-        misfit = problem.misfit(posture)
-        fine = misfit <= _limit(misfit)
+    seen, lengths = seen.copy(), hand_length_m * LENGTHS
+    posture, trust = _from_the_start(rays[some], shape[some], np.ones(len(some)), t[some], lengths)
+    for _ in range(_ROUNDS - 1):
+        fine = trust > 0
         seen[some[~fine]] = False
-        some, posture = some[fine], posture.chosen(fine)
-        if fine.all():
-            break
+        some = some[fine]
+        posture, trust = _from_the_start(rays[some], shape[some], trust[fine], t[some], lengths)
+    trust = seen * np.interp(t, t[some], trust)
     posture = posture.between(t[some], t)
-    for _ in range(_ROUNDS):
-        problem = _Problem(rays, seen, t, posture.lengths, stretch=False)
+    for _ in range(_ROUNDS - 1):
+        problem = _Problem(rays, trust, t, posture.lengths, stretch=False)
         posture = problem.solve(posture)
-        misfit = problem.misfit(posture)
-        limit = _limit(misfit[seen])
-        fine = seen & (misfit <= limit)
-        if fine.sum() == seen.sum():
-            break
-        seen, posture = fine, posture.chosen(fine).between(t[fine], t)
-    return Fit(posture, problem.seen, misfit, limit)
+        trust = _trust(np.where(trust > 0, problem.misfit(posture), np.nan))
+        posture = posture.chosen(trust > 0).between(t[trust > 0], t)
+    return Fit(_Problem(rays, trust, t, posture.lengths, stretch=False).solve(posture), trust)
 
 
-def _limit(misfit: Float[np.ndarray, " n"]) -> float:
-    return max(_REJECT * float(np.median(misfit)), _REJECT_LEAST)
+def _from_the_start(
+    rays: Float[np.ndarray, "n 21 2"],
+    shape: Float[np.ndarray, "n 21 3"],
+    trust: Float[np.ndarray, " n"],
+    t: Float[np.ndarray, " n"],
+    lengths: Float[np.ndarray, "5 4"],
+) -> tuple[Posture, Float[np.ndarray, " n"]]:
+    """Returns the posture in frames that were all seen, and how far to trust each of them from now on."""
+    problem = _Problem(rays, trust, t, lengths, stretch=True)
+    posture = problem.solve(problem.start(shape), damping=1e-3)
+    return posture, _trust(problem.misfit(posture))
+
+
+def _trust(misfit: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """How much frames count, 0 to 1: what fits worse than most counts ever less, and nothing if no hand explains it."""
+    usual = max(float(np.nanmedian(misfit)), 1.0)
+    trust = np.minimum(1.0, usual / np.maximum(misfit, 1e-9)) ** 2
+    return np.where(misfit <= max(_REJECT * usual, _REJECT_LEAST), trust, 0.0)
 
 
 class _Problem:
-    """The least squares of one video. A frame that was not seen has no landmarks and no wish for any posture."""
+    """The least squares of one video.
+
+    Args:
+        rays: Landmarks in the picture, as x/z and y/z.
+        trust: How much each frame counts. At 0 it has no landmarks, and no wish for any posture.
+        t: [s]
+        lengths: Of the bones, or what is known of them beforehand [m].
+        stretch: Whether the lengths are unknown, too.
+    """
 
     def __init__(
         self,
         rays: Float[np.ndarray, "n 21 2"],
-        seen: Bool[np.ndarray, " n"],
+        trust: Float[np.ndarray, " n"],
         t: Float[np.ndarray, " n"],
         lengths: Float[np.ndarray, "5 4"],
         *,
         stretch: bool,
     ):
-        self.seen, self.t, self.lengths = seen, t, lengths
+        seen = trust > 0
+        self.trust, self.seen, self.t, self.lengths = trust, seen, t, lengths
         self.unknowns = UNKNOWNS + (20 if stretch else 0)
         self.rays = np.where(seen[:, None, None], rays, 0.0)
         extent = np.linalg.norm(np.ptp(rays[seen], axis=1), axis=1)
@@ -149,11 +164,11 @@ class _Problem:
         """Returns what is made least."""
         stretch = self.stiffness * np.log(posture.lengths / self.lengths).ravel()
         jerks = self._jerks(_motion(posture.landmarks()))
-        return float(self.misfit(posture).sum() + (jerks**2).sum() + (stretch**2).sum())
+        return float(self.trust @ self.misfit(posture) + (jerks**2).sum() + (stretch**2).sum())
 
-    def solve(self, posture: Posture) -> Posture:
-        """Goes downhill from a posture until that no longer helps."""
-        damping, cost = 1e-2, self.cost(posture)
+    def solve(self, posture: Posture, *, damping: float = 1e-5) -> Posture:
+        """Goes downhill from a posture until that no longer helps; from a poor one with more damping."""
+        cost = self.cost(posture)
         for _ in range(_STEPS):
             equations = self.equations(posture)
             while damping < 1e6:
@@ -161,12 +176,12 @@ class _Problem:
                 value = self.cost(tried)
                 if value < cost:
                     break
-                damping *= 5.0
+                damping *= 10.0
             else:
                 break
             gain, posture, cost = (cost - value) / cost, tried, value
-            damping = max(0.2 * damping, 1e-6)
-            if gain < 1e-3:
+            damping = max(0.1 * damping, 1e-6)
+            if gain < 3e-4:
                 break
         return posture
 
@@ -177,13 +192,13 @@ class _Problem:
         by = by[:, : self.unknowns]
         off = self._off(points)
         # Cauchy's loss, as least squares with weights.
-        trust = 1.0 / np.sqrt(1.0 + (off**2).sum(axis=-1, keepdims=True) / _OUTLIER**2)
-        depth = np.maximum(points[..., 2:], _NEAR)
-        uv, scale = points[..., :2] / depth, trust * self.weight / depth
+        counts = self.trust[:, None, None] / (1.0 + (off**2).sum(axis=-1, keepdims=True) / _OUTLIER**2)
+        root, depth = np.sqrt(counts), np.maximum(points[..., 2:], _NEAR)
+        uv, scale = points[..., :2] / depth, root * self.weight / depth
         J = ((by[..., :2] - uv[:, None] * by[..., 2:]) * scale[:, None]).reshape(n, -1, 42)
-        A, g = J @ np.swapaxes(J, 1, 2), (J @ (trust * off).reshape(n, 42, 1))[..., 0]
+        A, g = J @ np.swapaxes(J, 1, 2), (J @ (root * off).reshape(n, 42, 1))[..., 0]
 
-        own = self.seen[:, None] / ANGLES_SD.ravel() ** 2
+        own = self.trust[:, None] / ANGLES_SD.ravel() ** 2
         A[:, range(6, UNKNOWNS), range(6, UNKNOWNS)] += own
         g[:, 6:UNKNOWNS] += own * (posture.angles - ANGLES_MEAN).reshape(n, 20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,9 +118,9 @@ def locate(
     rays = mirror[:2] * (track.landmarks_px[span] - [camera.cx, camera.cy]) / [camera.fx, camera.fy]
     fit = fit_skeleton(rays, mirror * track.world[span], shown[span], t[span], hand_length_m)
     points = se3.transform(camera.T_world_camera, mirror * fit.posture.landmarks())
-    sure = np.where(fit.seen, track.score[span] * np.clip(1.0 - fit.misfit / fit.limit, 0.0, 1.0), 0.0)
-    keep = _one_stretch(t[span], fit.seen, gap_s)
-    return HandPath(t[span][keep], points[keep], fit.seen[keep], right, sure[keep], fit.posture.lengths.ravel())
+    seen, sure = fit.trust > 0, track.score[span] * fit.trust
+    keep = _one_stretch(t[span], seen, gap_s)
+    return HandPath(t[span][keep], points[keep], seen[keep], right, sure[keep], fit.posture.lengths.ravel())
 
 
 def load_landmarks(file: str | Path, *, right: bool | None = None, gap_s: float = GAP_S) -> HandPath:
@@ -148,7 +149,7 @@ def load_landmarks(file: str | Path, *, right: bool | None = None, gap_s: float 
             f"{file} has t of shape {t.shape} and landmarks of shape {landmarks.shape}: they must be [n] and [n, 21, 3]"
         )
     _check_times(t, f"{file}: the times")
-    whole = np.isfinite(landmarks).all(axis=(1, 2))
+    whole = np.logical_and.reduce(np.isfinite(landmarks), axis=(1, 2))
     if whole.sum() < _LEAST_FRAMES:
         raise InputError(f"{file} has {whole.sum()} whole frames of {len(t)}: at least {_LEAST_FRAMES} are needed")
     lengths = np.median(bone_lengths(landmarks[whole]), axis=0)
@@ -217,7 +218,7 @@ def _one_stretch(t: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"], gap_s
             f"{gap_s:g} s: film it so that thumb and fingers stay in view"
         )
     if len(whole) > 1:
-        gaps = ", ".join(f"{t[a[-1]]:.2f} s to {t[b[0]]:.2f} s" for a, b in zip(whole, whole[1:], strict=False))
+        gaps = ", ".join(f"{t[a[-1]]:.2f} s to {t[b[0]]:.2f} s" for a, b in itertools.pairwise(whole))
         raise InputError(
             f"the hand is out of sight from {gaps}, which is too long to bridge: cut the video there, or raise gap_s "
             f"from {gap_s:g}"

@@ -74,7 +74,7 @@ class Posture:
     """Of the bones, the same in all frames [m]."""
 
     def moved(self, step: Float[np.ndarray, "n 26"], stretch: Float[np.ndarray, "20"]) -> Posture:
-        """Returns the posture after a step: wrist [m], turn in the camera's axes [rad], angles [rad]; log of lengths."""
+        """Returns the posture after a step: wrist [m], turn in the camera's axes, angles [rad]; and log of lengths."""
         return Posture(
             self.wrist + step[:, :3],
             se3.quat_to_matrix(se3.so3_exp(step[:, 3:6])) @ self.R,
