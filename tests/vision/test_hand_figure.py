@@ -25,7 +25,7 @@ def _drawn(n: int = 11) -> tuple[HandPath, np.ndarray, np.ndarray]:
 
 def test_skeleton_lies_on_the_hand_and_bridged_frames_are_marked():
     path, t, frames = _drawn()
-    figure = hand_figure(frames, t, hand_motions.camera(), path)
+    figure = hand_figure(list(frames), t, hand_motions.camera(), path)
     shown = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in shown] == ["5.00 s", "5.10 s", "5.20 s, bridged", "5.30 s", "5.40 s", "5.50 s"]
     colourful = []
@@ -51,7 +51,7 @@ def test_close_up_shows_what_is_under_the_landmark():
     camera = hand_motions.camera()
     u, v = np.round(camera.project_world(path.landmarks[0, TIPS[1]])).astype(int)
     frames[0, v - 9 : v + 10, u - 9 : u + 10] = 255
-    picture = np.asarray(hand_figure(frames, t, camera, path).axes[0].images[0].get_array()).astype(int)
+    picture = np.asarray(hand_figure(list(frames), t, camera, path).axes[0].images[0].get_array()).astype(int)
     white = np.argwhere((picture > 240).all(axis=-1)).mean(axis=0)
     green = np.argwhere((picture[..., 1] - picture[..., [0, 2]].max(axis=-1)) > 100)
     assert np.linalg.norm(green - white, axis=1).min() < 12
@@ -59,7 +59,7 @@ def test_close_up_shows_what_is_under_the_landmark():
 
 def test_curves_are_those_of_the_path():
     path, t, frames = _drawn()
-    figure = hand_figure(frames, t, hand_motions.camera(), path)
+    figure = hand_figure(list(frames), t, hand_motions.camera(), path)
     moved, opening = (axes for axes in figure.axes if not axes.images)
     wrist = 1e3 * (path.landmarks[:, 0] - path.landmarks[0, 0])
     for c in range(3):
