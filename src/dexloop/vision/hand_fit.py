@@ -27,7 +27,7 @@ of its distance [1/s²]; its landmarks against the wrist [m/s²]. Depth is the o
 because in metres a hand would seem calmer, and so better, the nearer it is."""
 _LENGTH_SD = 0.3
 """Of the logarithm of a bone's length, for each frame: frames err alike, so more of them may not stretch it more."""
-_REJECT, _REJECT_LEAST = 2.5, 15.0
+_REJECT, _REJECT_LEAST = 4.0, 20.0
 """A frame whose misfit is so many times the median, and at least so large, shows no hand of this skeleton."""
 _NEAR, _START_FROM = 1e-3, 0.1
 """Nothing is nearer to the camera than this, and nothing starts nearer than that [m]."""
