@@ -29,7 +29,7 @@ from dexloop.twin.stage import twin, twin_of_mesh
 from dexloop.vision.splats import Splats, surroundings_of
 from tests.twin import BOXES, path, shoot
 
-QUICK = TwinCfg(texture_px=256, parts=8, surroundings=150)
+QUICK = TwinCfg(frames=48, steps=600, texture_px=256, parts=8, surroundings=150)
 LAB = LabCfg(object="meat_can", seed=5)
 
 
