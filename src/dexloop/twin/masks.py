@@ -649,11 +649,9 @@ def surface_colours(
     """Returns the mean colour from the pictures that look at each point from the front."""
     total, weight = np.zeros((len(points), 3)), np.full(len(points), 1e-6)
     for view, mask in zip(views, masks, strict=True):
-        uv = view.camera.project(se3.transform(se3.inverse(view.T_world_camera), points))
+        xy, ok = view.pixels(points)
         ray = view.T_world_camera[:3, 3] - points
         facing = np.sum(normals * ray, axis=1) / np.linalg.norm(ray, axis=1)
-        xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
-        ok = (xy >= 0).all(axis=1) & (xy < [view.camera.width, view.camera.height]).all(axis=1)
         u, v = np.where(ok, xy[:, 0], 0), np.where(ok, xy[:, 1], 0)
         w = np.where(ok & mask[v, u], np.maximum(facing, 0.0) ** 4, 0.0)
         total += w[:, None] * view.rgb[v, u]

@@ -80,9 +80,7 @@ def _features(
     hit, shown = np.zeros(len(on)), np.zeros(len(on))
     for view in views:
         assert view.mask is not None
-        uv = view.camera.project(se3.transform(se3.inverse(view.T_world_camera), on))
-        xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
-        inside = (xy >= 0).all(axis=1) & (xy < view.mask.shape[::-1]).all(axis=1)
+        xy, inside = view.pixels(on)
         shown += inside
         hit[inside] += view.mask[xy[inside, 1], xy[inside, 0]]
     on = on[(shown > 0) & (hit >= _IN_MASK * shown)]

@@ -133,9 +133,8 @@ def span(
         ray = view.T_world_camera[:3, 3] - points
         ray /= np.linalg.norm(ray, axis=1, keepdims=True)
         facing = np.sum(ray * normals, axis=1)
-        uv = view.camera.project(se3.transform(se3.inverse(view.T_world_camera), points))
-        xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
-        shown = (xy >= 0).all(axis=1) & (xy < view.mask.shape[::-1]).all(axis=1) & (facing > _FACING)
+        xy, shown = view.pixels(points)
+        shown &= facing > _FACING
         shown[shown] = view.mask[xy[shown, 1], xy[shown, 0]]
         along = voxel_m * np.arange(_TRUNCATION, _RAY) / np.maximum(facing, _FACING)[:, None]
         free = points[:, None] + along[..., None] * ray[:, None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
+from dexloop.core import se3
 from dexloop.core.camera import Camera
 
 
@@ -26,3 +27,9 @@ class View:
     """Pixels that say nothing about it: those of another object, which may hide it."""
     behind: Float[np.ndarray, "h w 3"] | None = None
     """What would be seen without it, RGB from 0 to 1."""
+
+    def pixels(self, points: Float[np.ndarray, "n 3"]) -> tuple[Int[np.ndarray, "n 2"], Bool[np.ndarray, " n"]]:
+        """Returns the pixel x y of each point in the world, and whether it is in the picture; something may hide it."""
+        uv = self.camera.project(se3.transform(se3.inverse(self.T_world_camera), points))
+        xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
+        return xy, (xy >= 0).all(axis=1) & (xy < [self.camera.width, self.camera.height]).all(axis=1)
