@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dexloop.core import se3
 from dexloop.twin.masks import SeenObject, object_from_masks
 from dexloop.twin.mesh import sample
 from dexloop.twin.start import first_splats
@@ -42,8 +43,8 @@ def test_another_objects_features_do_no_harm(tin):
     """What stands in the corners of its box is in its masks only now and then."""
     (truth, _, views, bounds), seen = tin
     features = sample(truth, 1500, seed=3)[0]
-    corner = np.array([0.043, 0.043, 0.03]) + 3e-3 * np.random.default_rng(1).standard_normal((60, 3))
-    others = corner[np.linalg.norm(corner[:, :2], axis=1) > 0.057]
+    corner = se3.transform(seen.T_world_box, 0.45 * seen.size_m * np.array([1.0, 1.0, 0.0]))
+    others = corner + [2e-3, 2e-3, 2e-4] * np.random.default_rng(1).standard_normal((60, 3))
     clean = first_splats(seen, features, views, bounds, VOXEL_M)
     mixed = first_splats(seen, np.concatenate([features, others]), views, bounds, VOXEL_M)
     np.testing.assert_array_equal(mixed.means, clean.means)

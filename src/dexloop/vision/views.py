@@ -32,4 +32,5 @@ class View:
         """Returns the pixel x y of each point in the world, and whether it is in the picture; something may hide it."""
         uv = self.camera.project(se3.transform(se3.inverse(self.T_world_camera), points))
         xy = np.rint(np.nan_to_num(uv, nan=-1.0)).astype(int)
-        return xy, (xy >= 0).all(axis=1) & (xy < [self.camera.width, self.camera.height]).all(axis=1)
+        inside = (xy >= 0) & (xy < [self.camera.width, self.camera.height])
+        return xy, np.asarray(inside.all(axis=1))
