@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import mujoco
@@ -95,6 +96,8 @@ class Bench:
         self.model, self.data = scene.model, mujoco.MjData(scene.model)
         self._find(scene, thing.name)
         self._renderer: Renderer | None = None
+        self.watch: Callable[[], None] | None = None
+        """Called whenever some time has passed: for whoever scores."""
         self._unseen = 0.0
         self._felt: list[tuple[np.ndarray, np.ndarray]] = []
         self._target, self._ramp = np.asarray(self.embodiment.home, dtype=np.float64), 0
@@ -170,6 +173,8 @@ class Bench:
                 self._update_friction()
             mujoco.mj_step(self.model, data)
             self._felt.append((data.qfrc_actuator[self._dofs], data.sensordata[self._touch]))
+        if self.watch is not None:
+            self.watch()
 
     def _update_friction(self) -> None:
         # Stribeck: friction is higher at rest, and falls to its sliding value within a few centimetres a second.

@@ -15,6 +15,7 @@ from dexloop.core.errors import InputError
 from dexloop.lab.bench import Bench
 from dexloop.lab.cfg import LabCfg
 from dexloop.lab.human import HumanMotion, grasp_motion
+from dexloop.lab.judge import Judge
 from dexloop.lab.objects import make
 from dexloop.lab.operator import LabOperator
 from dexloop.lab.prints import mat_texture
@@ -82,6 +83,10 @@ class Lab:
     def truth(self) -> Truth:
         """Returns what a scorer compares with. Nothing that measures or learns may call this."""
         return self._truth
+
+    def judge(self, rig: LabRig) -> Judge:
+        """Returns a witness of what happens at a rig from now on: truth as well, for scoring only."""
+        return Judge(rig._bench, self.object)
 
     def demonstration(self, *, duration_s: float, fps: float) -> HumanMotion:
         """Returns how the hand in `HumanVideo` really moved, joint by joint: truth as well, for scoring only."""

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+
+from dexloop.core import se3
+from dexloop.core.errors import InputError
+from dexloop.robots.catalog import load
+from dexloop.robots.hold import Hold
+from dexloop.robots.kinematics import Kinematics
+from dexloop.robots.pickup import PHASES, Load, Pickup, PickupCfg
+from dexloop.sim.parts import Primitive, Robot, Table, Thing
+from dexloop.sim.scene import Scene, SceneCfg, compose
+
+ROBOT = load("gripper@wrist")
+HALF = (0.02, 0.02, 0.03)
+T_WORLD_OBJECT = se3.from_rt(np.eye(3), np.array([0.02, 0.01, HALF[2]]))
+T_WORLD_BASE = se3.from_rt(np.eye(3), np.array([-0.26, 0.0, 0.0]))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    pose = tuple(float(v) for v in se3.to_pose(T_WORLD_OBJECT))
+    return compose(
+        Table(), Robot(ROBOT, T_WORLD_BASE, fingertip_friction=0.5),
+        Thing("box", Primitive("box", HALF), 0.2, pose=pose, friction=0.5), cfg=SceneCfg(max_delay_s=0.0),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hold() -> Hold:
+    """Two jaws on the sides ±x of the box, from above; where they touch follows from the jaws' own geometry."""
+    kinematics, q = Kinematics(ROBOT), ROBOT.home.copy()
+    hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]
+
+    def gap(value: float) -> tuple[float, np.ndarray]:
+        q[hand] = value
+        tips = kinematics.fingertips(q)[:, :3, 3]
+        return float(np.linalg.norm(tips[0] - tips[1])), se3.transform(se3.inverse(kinematics.palm(q)), tips)
+
+    low, high = ROBOT.position_limits[hand[0]]
+    values = np.linspace(low, high, 200)
+    gaps = np.array([gap(v)[0] for v in values])
+    touch, opened = (float(values[np.argmin(np.abs(gaps - w))]) for w in (2 * HALF[0], 2 * HALF[0] + 0.03))
+    _, tips = gap(touch)
+    down = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])  # the palm's x is the line of the jaws
+    T_object_palm = se3.from_rt(down, -down @ tips.mean(axis=0))
+    points = se3.transform(T_object_palm, tips)
+    normals = -points / np.linalg.norm(points, axis=1, keepdims=True)
+    links = tuple(tip.body for tip in ROBOT.fingertips)
+    return Hold("pinch", ROBOT.hand_joints, T_object_palm, np.full(2, opened), np.full(2, touch), points, normals,
+                links, 0.2)  # fmt: skip
+
+
+def pickup(scene: Scene, hold: Hold, mass_kg: float = 0.2, **more: float) -> Pickup:
+    return Pickup(ROBOT, scene.model, hold, T_WORLD_OBJECT, Load(mass_kg, 1.2 * mass_kg, 0.4, **more))
+
+
+def test_phases_follow_each_other_without_a_jump(scene: Scene, hold: Hold):
+    one = pickup(scene, hold)
+    t = np.arange(0.0, one.starts[-1] + 0.5, 0.004)
+    assert list(dict.fromkeys(one.phases(t))) == list(range(len(PHASES)))
+    q = one.command(t)
+    np.testing.assert_allclose(q[0], one.before, atol=1e-12)
+    speed = np.abs(np.diff(q, axis=0)) / 0.004
+    assert (speed <= 1.05 * ROBOT.speed_limits).all()
+    assert np.abs(np.diff(q, n=2, axis=0)).max() < 1e-4
+    palm = Kinematics(ROBOT, scene.model).palm(q[[0, -1]])[:, :3, 3]
+    there = (T_WORLD_OBJECT @ hold.T_object_palm)[:3, 3]
+    np.testing.assert_allclose(palm[0] - there, [0, 0, 0.12], atol=1e-4)  # the palm looks down, and comes from above
+    np.testing.assert_allclose(palm[1] - there, [0, 0, 0.10], atol=1e-4)
+
+
+def test_it_squeezes_as_hard_as_the_mass_asks_for(scene: Scene, hold: Hold):
+    forces = [pickup(scene, hold, m).grip.normal.sum() for m in (0.1, 0.2, 0.4)]
+    assert forces[1] == pytest.approx(2 * forces[0], rel=0.02)
+    assert forces[2] == pytest.approx(4 * forces[0], rel=0.02)
+    one = pickup(scene, hold, 0.2)
+    # Two jaws that press against each other: 2 µ N carries m (g + a) with safety, at least.
+    assert 2 * 0.4 * one.grip.normal.min() >= 1.3 * 1.2 * 0.2 * (9.81 + 3.0) * 0.99
+    assert one.finger_forces() == pytest.approx(one.grip.normal)
+
+
+def test_it_stays_below_what_the_object_bears(scene: Scene, hold: Hold):
+    one = pickup(scene, hold, 0.4, crush_n=10.0)
+    assert one.grip.normal.max() <= 6.0 + 1e-9
+    assert not one.grip.feasible
+    assert one.grip.limited_by == "crush"
+
+
+def test_what_slips_is_squeezed_harder_and_never_less_hard(scene: Scene, hold: Hold):
+    one, cfg = pickup(scene, hold), PickupCfg()
+    slips = np.array([0.0, 0.5e-3, 1e-3, 2e-3, 3e-3, 1.0])
+    firm = one.firmness(slips)
+    assert (firm[:3] == 1.0).all()
+    assert firm[3] == pytest.approx(1.4)
+    assert firm[-1] == cfg.firmest
+    assert one.firmness(np.array(0.0), 1.7) == 1.7
+    t = np.array([one.starts[-1]])
+    hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]
+    push = [one.command(t, f)[0, hand] - hold.q_touch for f in (1.0, 1.5)]
+    np.testing.assert_allclose(push[1], 1.5 * push[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("believed", "holds"), [(0.2, True), (0.02, False)])
+def test_in_simulation_the_right_belief_holds_and_a_tenth_of_it_drops(
+    scene: Scene, hold: Hold, believed: float, holds: bool
+):
+    one = pickup(scene, hold, believed)
+    model, data = scene.model, mujoco.MjData(scene.model)
+    q = [int(model.joint(j).qposadr[0]) for j in ROBOT.joints]
+    u = [model.actuator(a).id for a in ROBOT.actuators]
+    data.qpos[q], data.ctrl[u] = one.before, one.before
+    steps = round(0.004 / model.opt.timestep)
+    for command in one.command(np.arange(0.0, one.starts[-1] + 1.0, 0.004)):
+        data.ctrl[u] = command
+        mujoco.mj_step(model, data, steps)
+    height = float(data.body("box").xpos[2])
+    assert (height > HALF[2] + 0.08) == holds
+
+
+def test_bad_loads_are_refused():
+    for bad in ((0.0, 1.0, 0.5), (0.2, 0.1, 0.5), (0.2, 0.3, 0.0), (np.nan, 0.3, 0.5)):
+        with pytest.raises(InputError):
+            Load(*bad)
