@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dexloop.core import se3
+from dexloop.core.artifact import load_arrays
+from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.grip import Grip, carrying_wrench, hold_forces, required_wrenches
@@ -21,6 +23,8 @@ from dexloop.robots.hold import Hold
 from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
 from dexloop.robots.squeeze import Squeeze
 
+_HEAVY, _SLIPPERY = 0.975, 0.1
+"""Quantiles of mass and friction that a grip is ready for."""
 PHASES = ("come", "close", "squeeze", "lift", "hold")
 
 
@@ -37,6 +41,24 @@ class Load:
     """Centre of mass in the object's frame [m]."""
     crush_n: float = np.inf
     """Grip force that it bears [N]."""
+
+    @staticmethod
+    def of(belief: Belief, *, crush_n: float = np.inf) -> Load:
+        """Returns what a belief says, on the safe side: the mass that is exceeded once in forty, and the friction that
+        is fallen short of once in ten."""
+        parameters = belief.header.meta["parameters"]
+        labels = [str(label) for label in belief.header.meta["labels"]]
+        for name in ("object.mass", "fingertip.friction"):
+            if name not in labels:
+                raise InputError(f"{belief.path} does not say {name}: identify it too")
+        samples = load_arrays(belief.path / "posterior.npz")["samples"]
+        mass, friction = (samples[:, labels.index(name)] for name in ("object.mass", "fingertip.friction"))
+        com = tuple(float(parameters.get(f"object.com.{axis}", {"mean": 0.0})["mean"]) for axis in "xyz")
+        middle = float(np.mean(mass))
+        return Load(
+            middle, max(float(np.quantile(mass, _HEAVY)), middle), float(np.quantile(friction, _SLIPPERY)),
+            (com[0], com[1], com[2]), crush_n,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not (0.0 < self.mass_kg <= self.mass_high_kg < np.inf):

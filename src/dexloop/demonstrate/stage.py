@@ -1,0 +1,271 @@
+"""From a film of a human hand to robot demonstrations that hold in physics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dexloop.core import se3
+from dexloop.core.artifact import Draft, require_free, save_arrays, storage_errors, writing
+from dexloop.core.artifacts import Belief, Demos, Twin
+from dexloop.core.capture import Capture, Recording
+from dexloop.core.errors import InputError
+from dexloop.core.status import Level, Status
+from dexloop.demonstrate.cfg import DemonstrateCfg
+from dexloop.demonstrate.episodes import variations
+from dexloop.demonstrate.holds import Found, find_holds
+from dexloop.demonstrate.replay import replay
+from dexloop.demonstrate.retarget import Retargeted, Retargeter
+from dexloop.demonstrate.touching import Touching
+from dexloop.demonstrate.watching import Watched, watch
+from dexloop.robots.catalog import load as load_robot
+from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.hold import Hold, to_arrays
+from dexloop.robots.pickup import Load, Pickup
+from dexloop.sim.believed import draw
+from dexloop.sim.parts import Robot
+from dexloop.sim.saving import ModelFile
+from dexloop.sim.scene import Scene, SceneCfg, compose
+from dexloop.sim.shape import shape_of
+from dexloop.vision.appearance import SplatAppearance
+
+Progress = Callable[[str, float], None]
+TIMESTEP_S, MAX_DELAY_S = 0.002, 0.06
+_SLIPPING = 10.0
+"""MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What was made of a film."""
+
+    robot: Embodiment
+    scene: Scene
+    thing: str
+    watched: Watched
+    retargeted: Retargeted
+    found: Found
+    load: Load
+    shares: tuple[float, ...]
+    """In which share of the worlds each hold held."""
+    outcomes: tuple[dict[str, int], ...]
+    """How each hold's replays ended."""
+    kept: tuple[Hold, ...]
+    episodes: dict[str, np.ndarray]
+    varied: dict[str, int]
+    """How the new demonstrations ended."""
+
+
+def demonstrate(
+    twin: Twin,
+    belief: Belief,
+    capture: Capture,
+    out: str | Path,
+    *,
+    cfg: DemonstrateCfg = DemonstrateCfg(),  # noqa: B008 - frozen
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Demos:
+    """Turns a film of a human hand that takes an object into demonstrations of a robot that does.
+
+    Args:
+        twin: Of the object.
+        belief: What it weighs and how slippery it is.
+        capture: Holds the film, and recordings of the robot, which say where it stands.
+        out: Where the demonstrations shall be.
+        cfg: How carefully.
+        replace: Put them in the place of some that are there.
+        progress: Told what is going on.
+
+    Raises:
+        InputError: There is no film, no hand in it, no robot, or nothing held.
+    """
+    require_free(Path(out), Demos, replace=replace)
+    shown = learn(twin, belief, capture, cfg=cfg, progress=progress)
+    inputs: dict[str, Any] = {"twin": twin, "belief": belief, "capture": capture}
+    with writing(out, Demos, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
+        _write(draft, shown)
+    return Demos.open(out)
+
+
+def learn(
+    twin: Twin,
+    belief: Belief,
+    capture: Capture,
+    *,
+    cfg: DemonstrateCfg = DemonstrateCfg(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+) -> Shown:
+    """Does the same without writing anything."""
+    tell = progress or (lambda _text, _done: None)
+    film = _film(capture, cfg)
+    robot, scene = open_scene(twin, capture)
+    thing = scene.model.body(scene.roles["object"].bodies[0]).name
+    watched = watch(film, *_looks(twin, scene, thing, film), cfg, tell)
+    retargeter = Retargeter(robot)
+    retargeted = retargeter.retarget(watched.path.landmarks, right=watched.path.right)
+    load = Load.of(belief, crush_n=_crush(film, cfg))
+    touching = Touching(scene, robot, thing, standing(scene, watched.T_world_object))
+    found = find_holds(
+        touching, retargeter, retargeted.T_world_palm[watched.grasp], retargeted.q[watched.grasp],
+        mass_kg=load.mass_high_kg, com=np.array(load.com), tries=cfg.tries, most=cfg.holds, seed=cfg.seed,
+        progress=lambda done: tell("looking for holds", done),
+    )  # fmt: skip
+    if not found.holds:
+        reasons = ", ".join(f"{why} ({n})" for why, n in Counter(found.reasons).most_common(3))
+        raise InputError(f"no way to hold {thing} was found near the one that was shown: {reasons}; film another grasp")
+    shares, outcomes = _replayed(robot, scene, thing, found.holds, touching.T_world_object, load, belief, cfg, tell)
+    kept = tuple(h for h, share in zip(found.holds, shares, strict=True) if share >= cfg.keep)
+    if not kept:
+        said = ", ".join(f"{n} {why}" for why, n in sum((Counter(o) for o in outcomes), Counter()).most_common())
+        raise InputError(
+            f"no hold of {thing} holds in simulation ({said} of {cfg.worlds * len(found.holds)}): film another grasp, "
+            f"look farther with --tries, or be content with less with --keep"
+        )
+    draws = draw(belief, scene, max(cfg.episodes, len(kept)), seed=cfg.seed + 1)
+    episodes, ended = variations(
+        robot, scene, thing, kept, touching.T_world_object, load, draws, seed=cfg.seed,
+        progress=lambda done: tell("making demonstrations", done),
+    )  # fmt: skip
+    return Shown(
+        robot, scene, thing, watched, retargeted, found, load, tuple(shares), tuple(outcomes), kept, episodes,
+        dict(Counter(ended)),
+    )  # fmt: skip
+
+
+def open_scene(twin: Twin, capture: Capture) -> tuple[Embodiment, Scene]:
+    """Opens the twin with the robot of the recordings in it, fit for holding.
+
+    Raises:
+        InputError: No recording says which robot, or there is not exactly one object.
+    """
+    about = next((r.robot for r in capture.recordings.values() if r.robot), None)
+    if about is None:
+        raise InputError(f"no recording in {capture.path} says which robot stands there: record one with the robot")
+    robot = load_robot(str(about["name"]))
+    base = np.asarray(about.get("T_world_base", np.eye(4)), dtype=np.float64)
+    cfg = SceneCfg(timestep_s=TIMESTEP_S, max_delay_s=MAX_DELAY_S, impratio=_SLIPPING, noslip_iterations=3)
+    scene = compose(ModelFile(twin.path / "scene.xml"), Robot(robot, base), cfg=cfg)
+    if "object" not in scene.roles:
+        raise InputError("the twin has not exactly one free object: say which by making a twin of it alone")
+    return robot, scene
+
+
+def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
+    """Returns where a film shows the object, standing on the table as its twin does: only place and turn are new."""
+    joint = scene.model.body_jntadr[scene.model.body(scene.roles["object"].bodies[0]).id]
+    adr = int(scene.model.jnt_qposadr[joint])
+    rest = se3.from_pose(scene.model.qpos0[adr : adr + 7])
+    turn = T_world_object[:3, :3] @ rest[:3, :3].T
+    yaw = float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
+    R = se3.quat_to_matrix(se3.so3_exp(np.array([0.0, 0.0, yaw])))
+    return se3.from_rt(R @ rest[:3, :3], np.array([*T_world_object[:2, 3], rest[2, 3]]))
+
+
+def _film(capture: Capture, cfg: DemonstrateCfg) -> Recording:
+    if cfg.recording:
+        return capture.recording(cfg.recording)
+    films = [r for r in capture.recordings.values() if r.plan.get("plan") == "HumanVideo"]
+    if not films:
+        raise InputError(
+            f"{capture.path} holds no film of a human hand: record one (dexloop capture human), or say which with "
+            f"--recording"
+        )
+    return films[-1]
+
+
+def _looks(twin: Twin, scene: Scene, thing: str, film: Recording) -> tuple[Any, np.ndarray | None]:
+    """Returns what the object looks like, and where it stands in the film."""
+    if twin.header.meta.get("geometry") != "scanned":
+        return shape_of(scene.model, scene.roles["object"].bodies[0]), None
+    adr = int(scene.model.joint(f"{thing}.free").qposadr[0])
+    T = se3.from_pose(scene.model.qpos0[adr : adr + 7])
+    said = twin.header.meta.get("T_world_object_rough")
+    if said is not None and "T_world_object_rough" in film.scene:
+        T = np.asarray(film.scene["T_world_object_rough"]) @ se3.inverse(np.asarray(said, dtype=np.float64)) @ T
+    return SplatAppearance.of(twin, thing), T
+
+
+def _crush(film: Recording, cfg: DemonstrateCfg) -> float:
+    said = cfg.crush_n or float(film.scene.get("crush_force_n") or 0.0)
+    return said or np.inf
+
+
+def _replayed(
+    robot: Embodiment,
+    scene: Scene,
+    thing: str,
+    holds: tuple[Hold, ...],
+    T_world_object: np.ndarray,
+    load: Load,
+    belief: Belief,
+    cfg: DemonstrateCfg,
+    tell: Progress,
+) -> tuple[list[float], list[dict[str, int]]]:
+    """Replays each hold in worlds drawn from the belief."""
+    draws = draw(belief, scene, cfg.worlds, seed=cfg.seed)
+    poses = np.repeat(T_world_object[None], cfg.worlds, axis=0)
+    shares, outcomes = [], []
+    for k, hold in enumerate(holds):
+        tell("replaying holds", k / len(holds))
+        try:
+            pickup = Pickup(robot, scene.model, hold, T_world_object, load)
+        except InputError:
+            shares.append(0.0)
+            outcomes.append({"out of reach": cfg.worlds})
+            continue
+        done = replay(scene, thing, [pickup] * cfg.worlds, poses, draws)
+        shares.append(float(done.held.mean()))
+        outcomes.append(dict(Counter(done.outcome)))
+    tell("replaying holds", 1.0)
+    return shares, outcomes
+
+
+def _write(draft: Draft, shown: Shown) -> None:
+    with storage_errors(draft.folder):
+        save_arrays(draft.folder / "demos.npz", **shown.episodes)
+        save_arrays(draft.folder / "holds.npz", **to_arrays(shown.kept))
+        shown.watched.path.save(draft.folder / "hand.npz")
+        save_arrays(
+            draft.folder / "retargeted.npz", q=shown.retargeted.q, T_world_palm=shown.retargeted.T_world_palm,
+            residual_m=shown.retargeted.residual_m, T_world_object=shown.watched.T_world_object,
+            grasp=np.array(shown.watched.grasp),
+        )  # fmt: skip
+    count = len(shown.episodes["start"])
+    draft.meta |= {
+        "object": shown.thing,
+        "robot": shown.robot.name,
+        "joints": list(shown.robot.joints),
+        "load": asdict(changed(shown.load, crush_n=min(shown.load.crush_n, 1e9))),
+        "frames": len(shown.watched.path.t),
+        "frames_seen": float(shown.watched.path.seen.mean()),
+        "right": shown.watched.path.right,
+        "moved": shown.watched.moved,
+        "tried": shown.found.tried,
+        "reasons": shown.found.reasons,
+        "holds": [
+            {"kind": h.kind, "friction_needed": h.friction_needed, "held": s, "outcomes": o}
+            for h, s, o in zip(shown.found.holds, shown.shares, shown.outcomes, strict=True)
+        ],
+        "kept": len(shown.kept),
+        "episodes": count,
+        "varied": shown.varied,
+    }
+    said = (
+        f"{len(shown.kept)} of {len(shown.found.holds)} ways to hold {shown.thing} hold in simulation; "
+        f"{count} demonstrations"
+    )
+    draft.status = Status(Level.OK, "demonstrated", said)
+    if not shown.watched.moved:
+        draft.status = Status(
+            Level.WARN,
+            "not_seen_moving",
+            f"{said}; the object was not seen to move, so that it is a guess when it was grasped",
+            "Film so that the object is seen while it is lifted.",
+        )

@@ -1,0 +1,111 @@
+"""A film of a human hand that takes an object: where both are, and when the hand has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.core.camera import Camera
+from dexloop.core.capture import Recording
+from dexloop.core.errors import InputError
+from dexloop.demonstrate.cfg import DemonstrateCfg
+from dexloop.sim.shape import Shape
+from dexloop.vision.appearance import Appearance
+from dexloop.vision.hand_path import HandPath, load_landmarks, locate
+from dexloop.vision.hand_skeleton import TIPS
+from dexloop.vision.hands import detect_hands
+from dexloop.vision.tracking import Track, track_recording
+from dexloop.vision.video import read_frames
+
+_MOVED_M = 0.008
+"""An object that is farther than this from where it stood has been taken [m]."""
+_STAYS_S = 0.1
+"""And stays so for this long: a tracker may err for a frame [s]."""
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """What a film shows."""
+
+    path: HandPath
+    T_world_object: Float[np.ndarray, "4 4"]
+    """Before it was touched."""
+    grasp: int
+    """Frame of the path in which the hand has it and has not moved it yet."""
+    moved: bool
+    """Whether the object was seen to move; if not, the grasp is where fingertips are nearest to it."""
+
+
+def watch(
+    recording: Recording,
+    looks: Shape | Appearance,
+    T_start: Float[np.ndarray, "4 4"] | None,
+    cfg: DemonstrateCfg,
+    tell: Progress,
+) -> Watched:
+    """Finds hand and object in a film.
+
+    Args:
+        recording: With one video, of a camera that stands still and whose place is known.
+        looks: What the object looks like.
+        T_start: T_world_object in the first frame, roughly; by default as the recording says.
+        cfg: Which hand, and how large.
+        tell: Told what is going on.
+
+    Raises:
+        InputError: No hand is seen for long enough, or the object is not.
+    """
+    film = recording.video(next(iter(recording.videos))) if recording.videos else None
+    right = {"": None, "right": True, "left": False}[cfg.hand]
+    if cfg.landmarks:
+        path = load_landmarks(cfg.landmarks, right=right)
+    elif film is None:
+        raise InputError(f"recording {recording.name!r} has no film: film a hand, or give --landmarks")
+    else:
+        tell("looking for the hand", 0.0)
+        track = detect_hands(read_frames(film.path), film.info.fps)
+        tell("looking for the hand", 0.5)
+        path = locate(track, film.info.camera, film.t, hand_length_m=cfg.hand_length_m, right=right)
+        tell("looking for the hand", 1.0)
+    if film is None:
+        if T_start is None:
+            raise InputError(f"recording {recording.name!r} does not say where the object is")
+        return Watched(path, T_start, nearest(path, T_start), False)
+    text = "looking for the object"
+    seen = track_recording(recording, looks, T_start=T_start, progress=lambda _, done: tell(text, done))
+    return _taken(path, film.t, seen)
+
+
+def _taken(path: HandPath, t: Float[np.ndarray, " m"], seen: Track) -> Watched:
+    """Finds where the object stood, and the last frame in which it still did."""
+    found = np.flatnonzero(~seen.lost)
+    if not len(found):
+        raise InputError("the object was not found in the film: check where it stood and the camera's calibration")
+    places = seen.pose[found, :3]
+    first = found[: max(len(found) // 10, 1)]
+    T = se3.from_pose(seen.pose[first[len(first) // 2]])
+    away = np.linalg.norm(places - np.median(seen.pose[first, :3], axis=0), axis=1) > _MOVED_M
+    few = max(round(_STAYS_S / max(float(np.median(np.diff(t))), 1e-6)), 1)
+    runs = np.convolve(away, np.ones(few), mode="valid") >= few
+    if not runs.any():
+        return Watched(path, T, nearest(path, T), False)
+    began = t[found[int(np.argmax(runs))]]
+    grasp = int(np.clip(np.searchsorted(path.t, began) - 1, 0, len(path.t) - 1))
+    return Watched(path, T, grasp, True)
+
+
+def nearest(path: HandPath, T_world_object: Float[np.ndarray, "4 4"]) -> int:
+    """Returns the frame in which the fingertips' middle is nearest to the object's origin."""
+    middle = path.landmarks[:, TIPS].mean(axis=1)
+    return int(np.argmin(np.linalg.norm(middle - T_world_object[:3, 3], axis=1)))
+
+
+def camera_of(recording: Recording) -> Camera:
+    """Returns the film's camera."""
+    return recording.video(next(iter(recording.videos))).info.camera

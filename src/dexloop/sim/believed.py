@@ -1,0 +1,84 @@
+"""Worlds as they may be: values of a scene's parameters, drawn from a belief."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core.artifact import load_arrays
+from dexloop.core.artifacts import Belief
+from dexloop.core.errors import InputError
+from dexloop.sim.parameters import available
+from dexloop.sim.scene import Scene
+
+_NOT_OF_THE_WORLD = ("clock.", "gain.", "bias.")
+"""What a belief also holds: of sensors, which no simulation needs."""
+_DELAY = "actuator.delay"
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Values of parameters in many worlds."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """How many components each has."""
+    values: Float[np.ndarray, "n p"]
+    """Components of all parameters side by side."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, some: slice) -> Draws:
+        return Draws(self.names, self.sizes, self.values[some])
+
+    def by_name(self) -> dict[str, Float[np.ndarray, "n k"]]:
+        """Returns values of each parameter, as `World.set` takes them."""
+        pieces = np.split(self.values, np.cumsum(self.sizes)[:-1], axis=1)
+        return dict(zip(self.names, pieces, strict=True))
+
+    def with_values(self, name: str, values: Float[np.ndarray, " n"]) -> Draws:
+        """Returns worlds in which one parameter of one component has other values; it is added where it was not."""
+        if name not in self.names:
+            return Draws((*self.names, name), (*self.sizes, 1), np.column_stack([self.values, values]))
+        changed = self.values.copy()
+        changed[:, sum(self.sizes[: self.names.index(name)])] = values
+        return Draws(self.names, self.sizes, changed)
+
+
+def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
+    """Draws worlds from a belief.
+
+    Args:
+        belief: Of an object and a robot.
+        scene: Holds both.
+        n: How many.
+        seed: Of the choice.
+
+    Raises:
+        InputError: The belief says nothing about this scene.
+    """
+    labels = [str(label) for label in belief.header.meta["labels"]]
+    samples = load_arrays(belief.path / "posterior.npz")["samples"]
+    known = set(available(scene.model, scene.roles))
+    names: list[str] = []
+    sizes: list[int] = []
+    columns: list[int] = []
+    for k, label in enumerate(labels):
+        if label.startswith(_NOT_OF_THE_WORLD) or (label == _DELAY and not scene.model.nhistory):
+            continue
+        name = label if label in known else label.rpartition(".")[0]
+        if name not in known:
+            continue
+        if names[-1:] == [name]:
+            sizes[-1] += 1
+        else:
+            names.append(name)
+            sizes.append(1)
+        columns.append(k)
+    if not names:
+        raise InputError(f"{belief.path} says nothing about this scene, which has {', '.join(sorted(known))}")
+    chosen = np.random.default_rng(seed).integers(0, len(samples), n)
+    return Draws(tuple(names), tuple(sizes), samples[chosen][:, columns])
