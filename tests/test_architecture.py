@@ -26,6 +26,7 @@ FOUNDATIONS: dict[str, set[str]] = {
     "robots": {"core", "sim"},
     "vision": {"core", "sim", "robots"},
     "rig": {"core", "sim", "robots", "vision"},
+    "policy": {"core", "robots", "rig"},
 }
 ALLOWED: dict[str, set[str]] = {
     **FOUNDATIONS,
@@ -41,6 +42,7 @@ ENTRANCES = {"cli", "console", "show", "doctor", "demo", "next_motion", "__main_
 
 HEAVY = {
     "torch",
+    "safetensors",
     "pycolmap",
     "mediapipe",
     "cv2",

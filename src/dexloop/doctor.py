@@ -109,7 +109,10 @@ PARTS = (
         "Run `pip install mcap mcap-ros2-support`.",
     ),
     Part(
-        "torch", ("torch",), "trains policies (no stage needs it yet)", "Run `pip install torch==2.13.0` (a CPU build)."
+        "torch",
+        ("torch", "safetensors"),
+        "trains and runs policies",
+        "Run `pip install torch==2.13.0 safetensors` (a CPU build).",
     ),
     Part(
         "mjx",

@@ -1,0 +1,107 @@
+"""The network: the object's points and what is seen, to the next pose of the palm, joints, forces and phase.
+
+Only what needs torch imports this module, inside functions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+
+from dexloop.core.errors import MissingPart
+from dexloop.policy.contract import Contract
+from dexloop.policy.normalisation import joined
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise MissingPart(
+        "policies need torch: pip install torch==2.13.0 (a CPU build), or pip install 'dexloop[train]'"
+    ) from error
+
+_LENGTH_M = 0.05
+"""Points are divided by it: those of a thing that fits a hand are then about one. Another one is another schema."""
+_SHAPE = 64
+"""Numbers that the points become."""
+
+
+class Answer(NamedTuple):
+    """What a network gives, one row an observation."""
+
+    palm: Float[Tensor, "n 9"]
+    hand: Float[Tensor, "n h"]
+    force: Float[Tensor, "n f"]
+    phase: Float[Tensor, "n p"]
+    """Logits."""
+
+
+class Network(nn.Module):
+    """A PointNet (the same layers on each point, then the largest of each number) beside a plain network.
+
+    Args:
+        contract: What it takes and gives, and how that is normalised. The contract is not among the weights.
+        hidden: Width of its three layers.
+    """
+
+    def __init__(self, contract: Contract, hidden: int = 256):
+        super().__init__()
+        self.contract, self.hidden = contract, hidden
+        self.points = nn.Sequential(
+            nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, _SHAPE)
+        )  # fmt: skip
+        seen = sum(field.size for field in contract.observation)
+        self.trunk = nn.Sequential(
+            nn.Linear(seen + _SHAPE, hidden), nn.SiLU(),
+            nn.Linear(hidden, hidden), nn.SiLU(),
+            nn.Linear(hidden, hidden), nn.SiLU(),
+        )  # fmt: skip
+        # Heads see the observation too: the next pose is the present one and a little more, which is linear in it.
+        self.heads = nn.ModuleDict({field.name: nn.Linear(hidden + seen, field.size) for field in contract.action})
+        mean, scale = joined(contract.observation, contract.normalisation.observation)
+        self._buffer("seen", mean, scale)
+        for field in contract.action:
+            scaling = contract.normalisation.action[field.name]
+            self._buffer(field.name, scaling.mean, scaling.scale)
+
+    def _buffer(self, name: str, mean: object, scale: object) -> None:
+        for what, value in (("mean", mean), ("scale", scale)):
+            self.register_buffer(f"{name}_{what}", torch.as_tensor(value, dtype=torch.float32), persistent=False)
+
+    def encode(self, points: Float[Tensor, "*k p 3"]) -> Float[Tensor, "*k e"]:
+        """Returns what the network makes of objects' points [m]; it stays the same as long as the object does."""
+        return self.points(points / _LENGTH_M).amax(dim=-2)
+
+    def normalised(self, observation: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Returns observations, with all fields behind each other, as the network sees them."""
+        return (observation - self.get_buffer("seen_mean")) / self.get_buffer("seen_scale")
+
+    def normalised_action(self, name: str, value: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
+        """Returns a field of actions as `forward` gives it."""
+        return (value - self.get_buffer(f"{name}_mean")) / self.get_buffer(f"{name}_scale")
+
+    def features(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> Float[Tensor, "n k"]:
+        """Returns what the heads see, of what `forward` takes."""
+        return torch.cat([self.trunk(torch.cat([seen, shape.expand(len(seen), -1)], dim=1)), seen], dim=1)
+
+    def forward(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> Answer:
+        """Returns normalised actions, for training.
+
+        Args:
+            seen: Normalised observations.
+            shape: Of the objects, as `encode` gives it.
+        """
+        x = self.features(seen, shape)
+        return Answer(*(self.heads[name](x) for name in Answer._fields))
+
+    def physical(self, answer: Answer) -> Answer:
+        """Returns actions in their units: the palm's rotation orthonormal, forces zero or more."""
+        palm, hand, force, phase = (
+            value * self.get_buffer(f"{name}_scale") + self.get_buffer(f"{name}_mean")
+            for name, value in answer._asdict().items()
+        )
+        place, a, b = palm.split(3, dim=1)
+        a = nn.functional.normalize(a, dim=1)
+        b = nn.functional.normalize(b - (a * b).sum(dim=1, keepdim=True) * a, dim=1)
+        return Answer(torch.cat([place, a, b], dim=1), hand, force.clamp(min=0.0), phase)

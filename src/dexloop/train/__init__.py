@@ -1,0 +1,1 @@
+"""Stage 6, train: from demonstrations to a policy that knows how hard to squeeze."""
