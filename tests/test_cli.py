@@ -185,18 +185,20 @@ def test_replaying_a_diverged_world(capsys, tmp_path):
 
 def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     from dexloop import demo
-    from dexloop.capture.plans import Push
+    from dexloop.capture.plans import HumanVideo, Push
+    from dexloop.demonstrate.cfg import DemonstrateCfg
     from dexloop.identify.cfg import IdentifyCfg
     from dexloop.lab.known_twin import known_twin
 
     # A scan takes a minute, and has tests of its own: here the shape is given.
     monkeypatch.setattr(demo, "twin", lambda recorded, path, **_: known_twin(recorded, path))
-    monkeypatch.setattr(demo, "PLANS", (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2),))
+    monkeypatch.setattr(demo, "PLANS", (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2), HumanVideo(fps=15.0)))
     told: list[str] = []
     out = tmp_path / "demo"
-    cfg = IdentifyCfg(parameters=("object.mass", "table.friction"), samples=8)
+    cfg = IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8)
+    few = DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=4, keep=0.5)
     tell = lambda text, _: told.append(text)  # noqa: E731
-    summary = demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg)
+    summary = demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few)
     assert "in truth" in summary["mass"]
     for name in (
         "push.png",
@@ -204,11 +206,16 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
         "report.html",
         "1_capture/artifact.json",
         "3_identify/posterior.npz",
+        "4_demonstrate/demos.npz",
+        "4_demonstrate/holds.png",
     ):
         assert (out / name).stat().st_size > 5_000
     assert "push" in told
+    assert "ways to hold cube hold in simulation" in summary["demonstrations"]
+    page = (out / "report.html").read_text()
+    assert "<h2>demonstrate</h2>" in page
     told.clear()
-    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg)
+    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few)
     assert told.count("push") == 0, "what is done is not done again"
 
 

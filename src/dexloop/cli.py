@@ -19,9 +19,11 @@ import dexloop
 from dexloop import console
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan
 from dexloop.core.errors import DexloopError, InputError
+from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.lab.cfg import LabCfg
 from dexloop.sim import gl
+from dexloop.train.cfg import TrainCfg
 from dexloop.twin.cfg import TwinCfg
 
 
@@ -291,6 +293,47 @@ class Identify:
 
 
 @dataclass(frozen=True)
+class Demonstrate(_Command):
+    """Turn a film of a human hand that takes the object into robot demonstrations that hold in simulation.
+
+    `dexloop demonstrate RUN` takes the run's twin, belief and capture, and writes the run's demonstrations.
+    """
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")] = Path("runs/demo")
+    """The run's folder."""
+    capture: Path | None = None
+    """A Capture with the film and a recording of the robot, instead of the run's."""
+    replace: bool = False
+    """Put the demonstrations in the place of some that are there."""
+    cfg: OmitArgPrefixes[DemonstrateCfg] = field(default_factory=DemonstrateCfg)
+
+    def run(self) -> int:
+        """Demonstrates."""
+        from dexloop.show import demonstrated
+
+        return demonstrated(self)
+
+
+@dataclass(frozen=True)
+class Train(_Command):
+    """Train a policy on a run's demonstrations: it knows how hard to squeeze, because it is told the mass."""
+
+    run_folder: Annotated[Positional[Path], arg(metavar="RUN")] = Path("runs/demo")
+    """The run's folder."""
+    replace: bool = False
+    """Put the policy in the place of one that is there."""
+    cfg: OmitArgPrefixes[TrainCfg] = field(default_factory=TrainCfg)
+
+    draws: ClassVar[bool] = False
+
+    def run(self) -> int:
+        """Trains."""
+        from dexloop.show import trained
+
+        return trained(self)
+
+
+@dataclass(frozen=True)
 class Replay(_Command):
     """Replay a simulated world that became unstable, from the file that was written then."""
 
@@ -373,6 +416,8 @@ Commands = (
     | Annotated[CaptureCommand, subcommand("capture")]
     | Annotated[TwinCommand, subcommand("twin")]
     | Annotated[Identify, subcommand("identify")]
+    | Annotated[Demonstrate, subcommand("demonstrate")]
+    | Annotated[Train, subcommand("train")]
     | Annotated[View, subcommand("view")]
     | Annotated[Replay, subcommand("replay-dump")]
 )

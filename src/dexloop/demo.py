@@ -10,13 +10,15 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from dexloop.capture.plans import FreeMotion, Push, Scan
+from dexloop.capture.plans import FreeMotion, HumanVideo, Push, Scan
 from dexloop.capture.record import capture
 from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
-from dexloop.core.artifacts import Twin
+from dexloop.core.artifacts import Belief, Twin
 from dexloop.core.capture import Capture, Video
 from dexloop.core.run import Run
+from dexloop.demonstrate.cfg import DemonstrateCfg
+from dexloop.demonstrate.stage import demonstrate
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.stage import identify
 from dexloop.lab.cfg import LabCfg
@@ -36,6 +38,7 @@ PLANS = (
     Push(speed_m_s=0.5, distance_m=0.1),
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
     Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
+    HumanVideo(),
 )
 
 
@@ -48,6 +51,7 @@ def demo(
     nice: bool = True,
     cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
     twin_cfg: TwinCfg = TwinCfg(),  # noqa: B008 - frozen
+    demonstrate_cfg: DemonstrateCfg = DemonstrateCfg(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Runs the stages into a run's folder and returns a summary.
 
@@ -59,6 +63,7 @@ def demo(
         nice: Draw shadows and smooth edges, which takes long.
         cfg: How carefully to identify.
         twin_cfg: How carefully to make the twin.
+        demonstrate_cfg: How carefully to demonstrate.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
@@ -74,6 +79,11 @@ def demo(
     made = run.ensure("twin", lambda path: twin(recorded, path, cfg=twin_cfg, progress=progress))
     assert isinstance(made, Twin)
     belief = run.ensure("identify", lambda path: identify(made, recorded, path, cfg=cfg, progress=progress))
+    assert isinstance(belief, Belief)
+    demos = run.ensure(
+        "demonstrate",
+        lambda path: demonstrate(made, belief, recorded, path, cfg=demonstrate_cfg, progress=progress),
+    )
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
@@ -91,6 +101,7 @@ def demo(
         **_looks(made),
         **_found(belief, truth),
         "status": str(belief.status),
+        "demonstrations": str(demos.status),
         "capture": str(recorded.path),
         "picture": str(picture),
         "film": str(film),

@@ -18,7 +18,7 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level
 
 if TYPE_CHECKING:
-    from dexloop.cli import Identify, Import, TwinCommand, View
+    from dexloop.cli import Demonstrate, Identify, Import, Train, TwinCommand, View
     from dexloop.core.artifacts import Belief
     from dexloop.lab.cfg import LabCfg
     from dexloop.robots.embodiment import Embodiment
@@ -185,6 +185,63 @@ def twinned(command: TwinCommand) -> int:
     console.say(", ".join(f"{part} {seconds:.0f} s" for part, seconds in meta["seconds"].items()))
     console.say(str(made.status))
     console.say(f"twin: {made.path}")
+    return 0
+
+
+def demonstrated(command: Demonstrate) -> int:
+    """Carries out `dexloop demonstrate` and prints what came of it."""
+    from dexloop.core.artifacts import Belief, Twin
+    from dexloop.core.run import Run
+    from dexloop.demonstrate.stage import demonstrate
+    from dexloop.report.page import write_report
+    from dexloop.rig.recorder import open_capture
+
+    run = Run.open(command.run_folder)
+    for stage, verb in (("twin", "dexloop twin"), ("identify", "dexloop identify")):
+        if not run.has(stage):
+            raise InputError(f"{run.path} has no {stage} yet: run {verb} {run.path} first")
+    capture = open_capture(command.capture or _of_run(run, "capture"))
+    twin, belief = Twin.open(_of_run(run, "twin")), Belief.open(_of_run(run, "identify"))
+    with console.progress(quiet=command.json) as tell:
+        made = demonstrate(
+            twin, belief, capture, _of_run(run, "demonstrate"), cfg=command.cfg, replace=command.replace, progress=tell
+        )
+    write_report(run)
+    meta = made.header.meta
+    if command.json:
+        console.say_json({**meta, "status": made.status.to_json(), "demos": str(made.path)})
+        return 0
+    rows = [(h["kind"], f"{h['friction_needed']:.2f}", f"{100 * h['held']:.0f} %") for h in meta["holds"]]
+    console.show(rows, ("hold", "friction it needs", "held in simulation"))
+    console.say(str(made.status))
+    console.say(f"demonstrations: {made.path}")
+    return 0
+
+
+def trained(command: Train) -> int:
+    """Carries out `dexloop train` and prints what came of it."""
+    from dexloop.core.artifacts import Demos
+    from dexloop.core.run import Run
+    from dexloop.report.page import write_report
+    from dexloop.train.stage import train
+
+    run = Run.open(command.run_folder)
+    if not run.has("demonstrate"):
+        raise InputError(f"{run.path} has no demonstrations yet: run dexloop demonstrate {run.path} first")
+    with console.progress(quiet=command.json) as tell:
+        made = train(
+            Demos.open(_of_run(run, "demonstrate")), _of_run(run, "train"), cfg=command.cfg, replace=command.replace,
+            progress=tell,
+        )  # fmt: skip
+    write_report(run)
+    training = made.header.meta["training"]
+    if command.json:
+        console.say_json({"training": training, "status": made.status.to_json(), "policy": str(made.path)})
+        return 0
+    best = training["log"][training["best"]]["kept"]
+    console.show([(part, f"{loss:.4f}") for part, loss in best.items()], ("part of the action", "loss, kept back"))
+    console.say(str(made.status))
+    console.say(f"policy: {made.path}")
     return 0
 
 

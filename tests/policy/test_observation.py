@@ -24,7 +24,7 @@ from dexloop.robots import Embodiment
 from tests.policy.planted import ball, looked_at, poses
 
 N = 40
-SQUEEZE = PHASES.index("squeeze")
+SQUEEZE = PHASES.index("lift")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def one_by_one(robot: Embodiment, x: dict, k: int) -> np.ndarray:
     T_start, T_palm, T_object = past.T_world_start[k], x["T_world_palm"][k], x["T_world_object"][k]
     palm = np.linalg.inv(T_start) @ T_palm
     thing = np.linalg.inv(T_palm) @ T_object
-    slip = thing[:3, 3] - past.p_palm_squeezed[k] if past.phase[k] >= SQUEEZE else np.zeros(3)
+    slip = thing[:3, 3] - past.p_palm_lifted[k] if past.phase[k] >= SQUEEZE else np.zeros(3)
     q = [x["q"][k, robot.joints.index(j)] for j in robot.hand_joints]
     push = [(x["command"] - x["q"])[k, robot.joints.index(j)] for j in robot.hand_joints]
     phase = [1.0 if name == PHASES[past.phase[k]] else 0.0 for name in PHASES]
@@ -101,7 +101,7 @@ def test_columns_that_are_not_orthonormal_become_the_nearest_by_gram_schmidt() -
     np.testing.assert_allclose(decode_pose(x)[0], [[0, 0, -1, 1], [0, 1, 0, 2], [1, 0, 0, 3], [0, 0, 0, 1]], atol=1e-12)
 
 
-def test_the_past_remembers_when_phases_and_squeezes_began(terms: Terms, given_all: dict) -> None:
+def test_the_past_remembers_when_phases_and_lifts_began(terms: Terms, given_all: dict) -> None:
     T_palm = poses(np.random.default_rng(2), 3)
     T_object = poses(np.random.default_rng(3), 3)
     far = T_object @ se3.exp(np.array([0.01, 0.02, 0.0, 0.0, 0.0, 0.0]))
@@ -115,25 +115,25 @@ def test_the_past_remembers_when_phases_and_squeezes_began(terms: Terms, given_a
 
     np.testing.assert_array_equal(seen(past, far, 10.5).slip, 0.0)
     np.testing.assert_allclose(seen(past, far, 10.5).clock, 0.5)
-    past = past.then(np.array([0, 2, 2]), 11.0, T_palm, T_object)
-    past = past.then(np.array([0, 2, 3]), 12.0, T_palm, far)
+    past = past.then(np.array([0, 3, 3]), 11.0, T_palm, T_object)
+    past = past.then(np.array([0, 3, 4]), 12.0, T_palm, far)
     now = seen(past, far, 13.0)
     np.testing.assert_allclose(now.clock[:, 0], [3.0, 2.0, 1.0])
-    np.testing.assert_array_equal(now.phase.argmax(axis=1), [0, 2, 3])
+    np.testing.assert_array_equal(now.phase.argmax(axis=1), [0, 3, 4])
     np.testing.assert_array_equal(now.slip[0], 0.0)
-    # The third went on to lift: its slip still counts from where the squeeze began, along the palm's axes.
+    # The third went on to hold: its slip still counts from where the lift began, along the palm's axes.
     moved = np.einsum("nji,nj->ni", T_palm[:, :3, :3], far[:, :3, 3] - T_object[:, :3, 3])
     np.testing.assert_allclose(now.slip[1:], moved[1:], atol=1e-12)
     assert np.linalg.norm(now.slip[1:], axis=1) == pytest.approx(np.hypot(0.01, 0.02))
-    again = past.then(np.array([0, 1, 3]), 14.0, T_palm, far)
+    again = past.then(np.array([0, 1, 4]), 14.0, T_palm, far)
     np.testing.assert_array_equal(seen(again, T_object, 14.0).slip[1], 0.0)
-    np.testing.assert_array_equal(np.isnan(again.p_palm_squeezed).all(axis=1), [True, True, False])
-    anew = again.then(np.array([0, 2, 3]), 15.0, T_palm, far)
+    np.testing.assert_array_equal(np.isnan(again.p_palm_lifted).all(axis=1), [True, True, False])
+    anew = again.then(np.array([0, 3, 4]), 15.0, T_palm, far)
     np.testing.assert_allclose(seen(anew, far, 15.0).slip[1], 0.0, atol=1e-15)
 
 
-def test_a_squeeze_without_a_beginning_is_noticed(terms: Terms, given_all: dict) -> None:
-    past = replace(given_all["past"], p_palm_squeezed=np.full((N, 3), np.nan))
+def test_a_lift_without_a_beginning_is_noticed(terms: Terms, given_all: dict) -> None:
+    past = replace(given_all["past"], p_palm_lifted=np.full((N, 3), np.nan))
     with pytest.raises(InputError, match="'slip' of the observation holds nan"):
         rows(terms, observe(terms, **{**given_all, "past": past}).fields())
 

@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_network(few: Examples, terms: Terms) -> No
     assert not torch.equal(next(a.network.parameters()), next(c.network.parameters()))
 
 
-def test_noise_is_on_what_is_seen_but_for_the_phase(few: Examples, terms: Terms) -> None:
+def test_noise_is_on_what_the_robot_sees_of_itself_not_on_what_says_when_and_what(few: Examples, terms: Terms) -> None:
     network = imitate(few, terms, cfg=SHORT).network
     data, caught = _Data(network, few), []
     network.register_forward_pre_hook(lambda _module, given: caught.append(given[0]))
@@ -116,9 +116,11 @@ def test_noise_is_on_what_is_seen_but_for_the_phase(few: Examples, terms: Terms)
     for noise in (0.0, 0.1):
         data.losses(network, every, noise=noise, chance=torch.Generator().manual_seed(0))
     added = (caught[1] - caught[0]).detach().numpy()
-    phase = np.repeat([f.name == "phase" for f in terms.observation], [f.size for f in terms.observation])
-    np.testing.assert_array_equal(added[:, phase], 0.0)
-    np.testing.assert_allclose(added[:, ~phase].std(axis=0), 0.1, rtol=0.2)
+    names = np.repeat([f.name for f in terms.observation], [f.size for f in terms.observation])
+    sure = np.isin(names, ("phase", "clock", "belief"))
+    np.testing.assert_array_equal(added[:, sure], 0.0)
+    np.testing.assert_allclose(added[:, names == "slip"].std(axis=0), 0.01, rtol=0.2)
+    np.testing.assert_allclose(added[:, ~sure & (names != "slip")].std(axis=0), 0.1, rtol=0.2)
     quiet, loud = (imitate(few, terms, cfg=replace(SHORT, noise=noise)).log[-1] for noise in (0.0, 1.0))
     assert loud.train.palm > 2 * quiet.train.palm
 

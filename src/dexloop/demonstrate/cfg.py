@@ -29,15 +29,17 @@ class DemonstrateCfg:
     """In how many simulated worlds, drawn from the belief, each is replayed."""
     keep: float = 0.8
     """Share of the worlds in which a hold must hold."""
-    episodes: int = 48
-    """New demonstrations made of what is kept: other poses, masses and frictions."""
+    taught: int = 1
+    """Of the holds that are kept, the best so many are taught."""
+    episodes: int = 64
+    """New demonstrations made of them: other poses, masses and frictions."""
     seed: int = 0
     """Of the random numbers."""
 
     def __post_init__(self) -> None:
         ranges = {
             "hand_length_m": (0.05, 0.13), "crush_n": (0.0, 1e5), "tries": (1, 100_000), "holds": (1, 100),
-            "worlds": (1, 10_000), "keep": (0.0, 1.0), "episodes": (0, 100_000),
+            "taught": (1, 100), "worlds": (1, 10_000), "keep": (0.0, 1.0), "episodes": (0, 100_000),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:

@@ -9,7 +9,9 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
+from jaxtyping import Float
 
 from dexloop.core import se3
 from dexloop.core.artifact import Draft, require_free, save_arrays, storage_errors, writing
@@ -20,23 +22,29 @@ from dexloop.core.status import Level, Status
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.episodes import variations
 from dexloop.demonstrate.holds import Found, find_holds
-from dexloop.demonstrate.replay import replay
+from dexloop.demonstrate.holds_figure import holds_figure
+from dexloop.demonstrate.replay import RATE_HZ, replay
 from dexloop.demonstrate.retarget import Retargeted, Retargeter
+from dexloop.demonstrate.retarget_figure import retarget_figure
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import Watched, watch
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import Hold, to_arrays
 from dexloop.robots.pickup import Load, Pickup
+from dexloop.robots.pointcloud import collides, surface
 from dexloop.sim.believed import draw
 from dexloop.sim.parts import Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
 from dexloop.sim.shape import shape_of
 from dexloop.vision.appearance import SplatAppearance
+from dexloop.vision.hand_figure import hand_figure
+from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
 TIMESTEP_S, MAX_DELAY_S = 0.002, 0.06
+_POINTS = 128
 _SLIPPING = 10.0
 """MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
 
@@ -46,6 +54,7 @@ class Shown:
     """What was made of a film."""
 
     robot: Embodiment
+    T_world_base: Float[np.ndarray, "4 4"]
     scene: Scene
     thing: str
     watched: Watched
@@ -91,6 +100,7 @@ def demonstrate(
     inputs: dict[str, Any] = {"twin": twin, "belief": belief, "capture": capture}
     with writing(out, Demos, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
         _write(draft, shown)
+        _draw(draft.folder, shown, _film(capture, cfg))
     return Demos.open(out)
 
 
@@ -105,7 +115,7 @@ def learn(
     """Does the same without writing anything."""
     tell = progress or (lambda _text, _done: None)
     film = _film(capture, cfg)
-    robot, scene = open_scene(twin, capture)
+    robot, base, scene = open_scene(twin, capture)
     thing = scene.model.body(scene.roles["object"].bodies[0]).name
     watched = watch(film, *_looks(twin, scene, thing, film), cfg, tell)
     retargeter = Retargeter(robot)
@@ -121,26 +131,27 @@ def learn(
         reasons = ", ".join(f"{why} ({n})" for why, n in Counter(found.reasons).most_common(3))
         raise InputError(f"no way to hold {thing} was found near the one that was shown: {reasons}; film another grasp")
     shares, outcomes = _replayed(robot, scene, thing, found.holds, touching.T_world_object, load, belief, cfg, tell)
-    kept = tuple(h for h, share in zip(found.holds, shares, strict=True) if share >= cfg.keep)
+    best = sorted(range(len(shares)), key=lambda k: -shares[k])  # stable: what needs less friction stays first
+    kept = tuple(found.holds[k] for k in best if shares[k] >= cfg.keep)
     if not kept:
         said = ", ".join(f"{n} {why}" for why, n in sum((Counter(o) for o in outcomes), Counter()).most_common())
         raise InputError(
             f"no hold of {thing} holds in simulation ({said} of {cfg.worlds * len(found.holds)}): film another grasp, "
             f"look farther with --tries, or be content with less with --keep"
         )
-    draws = draw(belief, scene, max(cfg.episodes, len(kept)), seed=cfg.seed + 1)
+    draws = draw(belief, scene, max(cfg.episodes, 2), seed=cfg.seed + 1)
     episodes, ended = variations(
-        robot, scene, thing, kept, touching.T_world_object, load, draws, seed=cfg.seed,
+        robot, scene, thing, kept[: cfg.taught], touching.T_world_object, load, draws, seed=cfg.seed,
         progress=lambda done: tell("making demonstrations", done),
     )  # fmt: skip
     return Shown(
-        robot, scene, thing, watched, retargeted, found, load, tuple(shares), tuple(outcomes), kept, episodes,
+        robot, base, scene, thing, watched, retargeted, found, load, tuple(shares), tuple(outcomes), kept, episodes,
         dict(Counter(ended)),
     )  # fmt: skip
 
 
-def open_scene(twin: Twin, capture: Capture) -> tuple[Embodiment, Scene]:
-    """Opens the twin with the robot of the recordings in it, fit for holding.
+def open_scene(twin: Twin, capture: Capture) -> tuple[Embodiment, Float[np.ndarray, "4 4"], Scene]:
+    """Opens the twin with the robot of the recordings in it, fit for holding; also says where the robot stands.
 
     Raises:
         InputError: No recording says which robot, or there is not exactly one object.
@@ -154,7 +165,22 @@ def open_scene(twin: Twin, capture: Capture) -> tuple[Embodiment, Scene]:
     scene = compose(ModelFile(twin.path / "scene.xml"), Robot(robot, base), cfg=cfg)
     if "object" not in scene.roles:
         raise InputError("the twin has not exactly one free object: say which by making a twin of it alone")
-    return robot, scene
+    return robot, base, scene
+
+
+def surface_points(scene: Scene, thing: str) -> Float[np.ndarray, "128 3"]:
+    """Returns points on the object's colliding surface, in its own frame, spread evenly [m]."""
+    model, data = scene.model, mujoco.MjData(scene.model)
+    mujoco.mj_kinematics(model, data)
+    body = model.body(thing).id
+    geoms = [g for g in range(model.ngeom) if model.geom_bodyid[g] == body and collides(model, g)]
+    T = se3.from_rt(data.xmat[body].reshape(3, 3), data.xpos[body])
+    cloud = se3.transform(se3.inverse(T), surface(model, data, geoms))
+    chosen, far = [0], np.full(len(cloud), np.inf)
+    for _ in range(_POINTS - 1):  # each is the one farthest from those before it
+        far = np.minimum(far, np.linalg.norm(cloud - cloud[chosen[-1]], axis=1))
+        chosen.append(int(np.argmax(far)))
+    return cloud[chosen]
 
 
 def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
@@ -231,6 +257,7 @@ def _write(draft: Draft, shown: Shown) -> None:
     with storage_errors(draft.folder):
         save_arrays(draft.folder / "demos.npz", **shown.episodes)
         save_arrays(draft.folder / "holds.npz", **to_arrays(shown.kept))
+        save_arrays(draft.folder / "points.npz", points=surface_points(shown.scene, shown.thing))
         shown.watched.path.save(draft.folder / "hand.npz")
         save_arrays(
             draft.folder / "retargeted.npz", q=shown.retargeted.q, T_world_palm=shown.retargeted.T_world_palm,
@@ -242,6 +269,8 @@ def _write(draft: Draft, shown: Shown) -> None:
         "object": shown.thing,
         "robot": shown.robot.name,
         "joints": list(shown.robot.joints),
+        "T_world_base": shown.T_world_base.tolist(),
+        "rate_hz": RATE_HZ,
         "load": asdict(changed(shown.load, crush_n=min(shown.load.crush_n, 1e9))),
         "frames": len(shown.watched.path.t),
         "frames_seen": float(shown.watched.path.seen.mean()),
@@ -269,3 +298,25 @@ def _write(draft: Draft, shown: Shown) -> None:
             f"{said}; the object was not seen to move, so that it is a guess when it was grasped",
             "Film so that the object is seen while it is lifted.",
         )
+
+
+def _draw(folder: Path, shown: Shown, film: Recording) -> None:
+    """Puts pictures beside the numbers: the hand in the film, the robot's beside it, and the holds."""
+    path, kept = shown.watched.path, shown.kept
+    pictures: list[np.ndarray] = []
+    if film.videos and len(path.t):
+        video = film.video(next(iter(film.videos)))
+        frames = list(read_frames(video.path))
+        hand_figure(frames, video.t[: len(frames)], video.info.camera, path).savefig(folder / "hand.png", dpi=100)
+        pictures = [frames[int(np.argmin(np.abs(video.t[: len(frames)] - t)))] for t in path.t]
+        view = video.info.camera.T_world_camera
+    else:
+        view = None
+    retarget_figure(
+        path.landmarks, shown.retargeted, shown.robot, pictures=pictures,
+        R_world_view=None if view is None else view[:3, :3],
+    ).savefig(folder / "retarget.png", dpi=100)  # fmt: skip
+    titles = [f"{h.kind}: needs friction {h.friction_needed:.2f}" for h in kept]
+    T = standing(shown.scene, shown.watched.T_world_object)
+    figure = holds_figure(shown.robot, shown.scene, shown.thing, kept, titles, T, shown.load)
+    figure.savefig(folder / "holds.png", dpi=100)

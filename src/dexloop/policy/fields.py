@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PHASES = ("come", "close", "squeeze", "lift", "hold")
-"""Of a grasp, in the order in which they follow each other."""
+from dexloop.robots.pickup import PHASES as PHASES
+
 POINTS = 128
 """On the object's surface: what the network sees of its shape."""
 POSE = 9
@@ -28,7 +28,7 @@ def observation_fields(hand_joints: int, fingertips: int) -> tuple[Field, ...]:
     return (
         Field("palm", POSE, "m, 1", "palm, from where the object stood at the start"),
         Field("object", POSE, "m, 1", "object, from the palm"),
-        Field("slip", 3, "m", "how far the object moved, seen from the palm, since the squeeze began; zero before"),
+        Field("slip", 3, "m", "how far the object moved, seen from the palm, since the lift began; zero before"),
         Field("q", hand_joints, "rad or m", "positions of the hand's joints"),
         Field("push", hand_joints, "rad or m", "command minus position of the hand's joints, which makes servos push"),
         Field("touch", fingertips, "N", "normal force that each fingertip feels"),

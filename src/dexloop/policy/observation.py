@@ -18,7 +18,7 @@ from dexloop.policy.fields import PHASES, POINTS
 
 Array = np.ndarray
 
-_SQUEEZE = PHASES.index("squeeze")
+_LIFT = PHASES.index("lift")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Observation:
     object: Float[Array, "n 9"]
     """The object's pose in the palm's frame."""
     slip: Float[Array, "n 3"]
-    """How far the object moved in the palm's frame since the squeeze began [m]; zero before."""
+    """How far the object moved in the palm's frame since the lift began [m]; zero before."""
     q: Float[Array, "n h"]
     """Hand joints [rad or m]."""
     push: Float[Array, "n h"]
@@ -64,8 +64,8 @@ class Past:
     """The present one."""
     since_s: Float[Array, " n"]
     """When it began."""
-    p_palm_squeezed: Float[Array, "n 3"]
-    """Where the object was in the palm's frame when the squeeze began [m]; NaN before."""
+    p_palm_lifted: Float[Array, "n 3"]
+    """Where the object was in the palm's frame when the lift began [m]; NaN before."""
 
     @staticmethod
     def start(T_world_object: Float[Array, "n 4 4"], t_s: float) -> Past:
@@ -82,14 +82,14 @@ class Past:
     ) -> Past:
         """Returns the past after phases have been chosen; a phase that goes on keeps its beginning.
 
-        Back to a phase before the squeeze, there is no slip any more.
+        Back to a phase before the lift, there is no slip any more.
         """
         place = se3.transform(se3.inverse(T_world_palm), T_world_object[:, :3, 3])
-        begins = (phase >= _SQUEEZE) & (self.phase < _SQUEEZE)
-        squeezed = np.where(begins[:, None], place, self.p_palm_squeezed)
-        squeezed = np.where((phase < _SQUEEZE)[:, None], np.nan, squeezed)
+        begins = (phase >= _LIFT) & (self.phase < _LIFT)
+        lifted = np.where(begins[:, None], place, self.p_palm_lifted)
+        lifted = np.where((phase < _LIFT)[:, None], np.nan, lifted)
         since = np.where(phase != self.phase, t_s, self.since_s)
-        return replace(self, phase=np.array(phase), since_s=since, p_palm_squeezed=squeezed)
+        return replace(self, phase=np.array(phase), since_s=since, p_palm_lifted=lifted)
 
 
 def observe(
@@ -132,9 +132,9 @@ def observe(
             raise InputError(f"{name} is {list(np.shape(value))}; {terms.embodiment} at {n} moments has {list(shape)}")
     hand = [terms.joints.index(joint) for joint in terms.hand_joints]
     T_palm_object = se3.inverse(T_world_palm) @ T_world_object
-    moved = T_palm_object[:, :3, 3] - past.p_palm_squeezed
-    # The phase tells whether there can be slip, not the NaN: where a squeeze has no beginning, NaN shall be noticed.
-    before = (past.phase < _SQUEEZE)[:, None]
+    moved = T_palm_object[:, :3, 3] - past.p_palm_lifted
+    # The phase tells whether there can be slip, not the NaN: where a lift has no beginning, NaN shall be noticed.
+    before = (past.phase < _LIFT)[:, None]
     return Observation(
         encode_pose(se3.inverse(past.T_world_start) @ T_world_palm),
         encode_pose(T_palm_object),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -155,3 +157,22 @@ def _mark(axes: Any, recording: Recording) -> None:
 
 
 _PANELS = {"path": _path, "touch": _touch, "effort": _effort, "tracking": _tracking}
+
+
+def embedded(picture: UInt8[np.ndarray, "h w 3"] | Figure | bytes, words: str) -> str:
+    """Returns HTML that holds a picture, a figure or a PNG file itself.
+
+    Args:
+        picture: What is shown.
+        words: What it shows.
+    """
+    if isinstance(picture, bytes):
+        data = picture
+    elif isinstance(picture, np.ndarray):
+        data = png(picture)
+    else:
+        buffer = io.BytesIO()
+        picture.savefig(buffer, format="png", dpi=110)
+        data = buffer.getvalue()
+    words, source = html.escape(words), f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return f'<figure><img alt="{words}" src="{source}"><figcaption>{words}</figcaption></figure>'

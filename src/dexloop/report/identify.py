@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from dexloop.core.artifact import load_arrays
 from dexloop.core.artifacts import Belief
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
+from dexloop.report.figures import embedded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -228,7 +227,7 @@ def _posterior(belief: Belief, truth: Mapping[str, float]) -> str:
     )
     words += " Red: the lab's truth." if truth else ""
     words += f" {left_out} more in the table above." if left_out else ""
-    return f"<h3>Posterior</h3><p>{words}</p>" + _picture(posterior_figure(belief, labels, truth), "posterior")
+    return f"<h3>Posterior</h3><p>{words}</p>" + embedded(posterior_figure(belief, labels, truth), "posterior")
 
 
 def _directions(meta: Mapping[str, Any]) -> str:
@@ -237,7 +236,7 @@ def _directions(meta: Mapping[str, Any]) -> str:
         "Each bar is a mixture of parameters, such as a product (×) or a ratio (÷), from the best to the least "
         "determined: how much of what was unsure before is left."
     )
-    return f"<h3>What the recordings tell</h3><p>{words}</p>" + _picture(figure, "identifiability")
+    return f"<h3>What the recordings tell</h3><p>{words}</p>" + embedded(figure, "identifiability")
 
 
 def _traces(belief: Belief, units: Mapping[tuple[str, str], str]) -> str:
@@ -255,7 +254,7 @@ def _traces(belief: Belief, units: Mapping[tuple[str, str], str]) -> str:
     drawn = []
     for name, channels in stretches.items():
         ordered = {key: channels[key] for key in sorted(channels, key=_order)}
-        drawn.append(_picture(traces_figure(name, ordered, units), f"traces of {name}"))
+        drawn.append(embedded(traces_figure(name, ordered, units), f"traces of {name}"))
     more = "".join(drawn[_OPEN:])
     more = f"<details><summary>{len(drawn) - _OPEN} more</summary>{more}</details>" if more else ""
     return f"{head}<p>{words}</p>" + "".join(drawn[:_OPEN]) + more
@@ -459,10 +458,3 @@ def _unit(unit: str) -> str:
 
 def _yes(yes: bool) -> str:
     return '<span class="ok">yes</span>' if yes else '<span class="warn">no</span>'
-
-
-def _picture(figure: Figure, alt: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<p><img alt="{html.escape(alt)}" src="data:image/png;base64,{data}"></p>'

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dexloop.core.artifact import storage_errors, write_text
-from dexloop.core.artifacts import STAGES, Belief, Twin
+from dexloop.core.artifacts import STAGES, Belief, Demos, Policy, Twin
 from dexloop.core.capture import Capture
 from dexloop.core.run import Run
 from dexloop.core.status import Status, worst
-from dexloop.report.figures import capture_figure, png
+from dexloop.report.demonstrate import demonstrate_section
+from dexloop.report.figures import capture_figure, embedded
 from dexloop.report.identify import identify_section
+from dexloop.report.train import train_section
 from dexloop.report.twin import twin_section
 
 _STYLE = """
@@ -42,6 +44,14 @@ def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
         sections.append(f"<h2>twin</h2><p>{_status(twin.status)}</p>{twin_section(twin)}")
     if run.has("identify"):
         sections.append(_identify(run.load("identify"), capture, truth))
+    if run.has("demonstrate"):
+        demos = run.load("demonstrate")
+        assert isinstance(demos, Demos)
+        sections.append(f"<h2>demonstrate</h2><p>{_status(demos.status)}</p>{demonstrate_section(demos)}")
+    if run.has("train"):
+        policy = run.load("train")
+        assert isinstance(policy, Policy)
+        sections.append(f"<h2>train</h2><p>{_status(policy.status)}</p>{train_section(policy)}")
     done = [stage for stage in STAGES if run.has(stage)]
     ahead = [stage for stage in STAGES if not run.has(stage)]
     verdict = worst((run.load(stage).status for stage in done), otherwise=Status.from_json(_NOTHING))
@@ -70,9 +80,8 @@ def _capture(capture: object) -> str:
         f"<tr><td>{html.escape(r.name)}</td><td>{'<br>'.join(_status(c) for c in r.checks) or 'not checked'}</td></tr>"
         for r in capture.recordings.values()
     )
-    figure = base64.b64encode(png(capture_figure(capture))).decode()
     return f"""<h2>capture</h2><table><tr><th>recording</th><th>checks</th></tr>{rows}</table>
-<p><img alt="what was recorded" src="data:image/png;base64,{figure}"></p>{"".join(_films(capture))}"""
+{embedded(capture_figure(capture), "what was recorded")}{"".join(_films(capture))}"""
 
 
 def _identify(belief: object, capture: object, truth: Mapping[str, float] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from dexloop.core.artifacts import Twin
 from dexloop.core.camera import Camera
 from dexloop.core.errors import MissingPart
 from dexloop.core.status import Status
-from dexloop.report.figures import pixels, png
+from dexloop.report.figures import embedded, pixels
 from dexloop.sim.parts import COLLISION_GROUP, FixedCamera, Light
 from dexloop.sim.render import Renderer
 from dexloop.sim.saving import ModelFile
@@ -56,7 +55,7 @@ def twin_section(twin: Twin) -> str:
         parts += [f"<h3>{html.escape(name)}</h3>", _sides(twin, name), _table(about)]
         if about.get("checks"):
             figure = checks_figure(twin.path / "objects" / name / "checks", about["checks"])
-            parts.append(_image(pixels(figure), "pictures that were kept back, and what the splats make of them"))
+            parts.append(embedded(pixels(figure), "pictures that were kept back, and what the splats make of them"))
         words = [*about.get("problems", []), *about.get("notes", [])]
         parts.append("".join(f"<p>{html.escape(note)}</p>" for note in words))
     parts += [_whole(twin), _cameras(meta), _seconds(meta.get("seconds", {})), _statuses(meta)]
@@ -89,7 +88,7 @@ def _whole(twin: Twin) -> str:
         return ""
     about = twin.header.meta["surroundings"]
     said = f"{about['splats']} splats, kept-back views {about['psnr_db']:.1f} dB"
-    return f"<h3>With its surroundings</h3>{_image(picture, 'all of the twin, drawn by its splats')}<p>{said}</p>"
+    return f"<h3>With its surroundings</h3>{embedded(picture, 'all of the twin, drawn by its splats')}<p>{said}</p>"
 
 
 def sides(twin: Twin, name: str) -> UInt8[np.ndarray, "h w 3"]:
@@ -162,7 +161,7 @@ def _show_parts(model: mujoco.MjModel, body: int) -> None:
 
 def _sides(twin: Twin, name: str) -> str:
     try:
-        return _image(sides(twin, name), f"{name} from four sides: its texture, and its convex parts")
+        return embedded(sides(twin, name), f"{name} from four sides: its texture, and its convex parts")
     except MissingPart as error:
         return f"<p>No picture of the mesh: {html.escape(str(error))}</p>"
 
@@ -201,9 +200,3 @@ def _statuses(meta: Mapping[str, Any]) -> str:
 def _rows(rows: list[tuple[str, str]]) -> str:
     cells = "".join(f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td></tr>" for a, b in rows)
     return f"<table>{cells}</table>" if cells else ""
-
-
-def _image(picture: UInt8[np.ndarray, "h w 3"], words: str) -> str:
-    data = base64.b64encode(png(picture)).decode()
-    words = html.escape(words)
-    return f'<figure><img alt="{words}" src="data:image/png;base64,{data}"><figcaption>{words}</figcaption></figure>'

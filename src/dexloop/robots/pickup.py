@@ -26,6 +26,7 @@ from dexloop.robots.squeeze import Squeeze
 _HEAVY, _SLIPPERY = 0.975, 0.1
 """Quantiles of mass and friction that a grip is ready for."""
 PHASES = ("come", "close", "squeeze", "lift", "hold")
+"""In the order in which they follow each other."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dexloop.core.errors import InputError
 class TrainCfg:
     """How a policy is trained."""
 
-    epochs: int = 60
+    epochs: int = 80
     """How often each example is seen."""
     batch: int = 256
     """Examples a step."""
@@ -19,8 +19,8 @@ class TrainCfg:
     """Of the first steps; it sinks to nothing in half a cosine."""
     hidden: int = 256
     """Width of the network's layers."""
-    noise: float = 0.02
-    """On what is seen while training, but for the phase, as a part of each number's spread: what makes a policy forgive
+    noise: float = 1.0
+    """On what is seen of hand and object while training, as a part of each number's spread: what makes a policy forgive
     sensors, and come back to the path of the demonstrations."""
     kept_back: float = 0.15
     """Part of the episodes that is not trained on, but tells how good the policy is where it was not trained."""
@@ -30,7 +30,7 @@ class TrainCfg:
     def __post_init__(self) -> None:
         ranges = {
             "epochs": (1, 100_000), "batch": (1, 1_000_000), "learning_rate": (1e-7, 1.0), "hidden": (8, 4096),
-            "noise": (0.0, 1.0), "kept_back": (0.01, 0.9),
+            "noise": (0.0, 10.0), "kept_back": (0.01, 0.9),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:

@@ -29,6 +29,12 @@ _DECAY = 1e-4
 """Of weights: enough to keep those small that nothing pulls at."""
 _RIDGE = 1e-3
 """Of the least squares with which training begins, as a part of an example's weight."""
+_NOISY = {
+    "palm": 1.0, "object": 1.0, "q": 1.0, "push": 1.0, "touch": 1.0, "slip": 0.1, "belief": 0.0, "phase": 0.0,
+    "clock": 0.0,
+}  # fmt: skip
+"""How much of the noise each field gets. What the robot's own motion makes gets all of it: a policy that goes on from
+where it sees itself, as demonstrations do, drifts away from them more and more. What says when, and what, gets none."""
 _MANY = 4096
 """Examples that are looked at together where nothing is learned from them."""
 _FLOOR = 1e-3
@@ -188,8 +194,7 @@ class _Data:
         }
         self.phase = torch.as_tensor(examples.phase).long()
         self.points, self.shape = tensor(examples.points), torch.as_tensor(examples.shape).long()
-        sure = [float(field.name != "phase") for field in contract.observation for _ in range(field.size)]
-        self.noisy = torch.tensor(sure)
+        self.noisy = torch.tensor([_NOISY[field.name] for field in contract.observation for _ in range(field.size)])
 
     def begin(self, network: Network, some: Int[np.ndarray, " m"]) -> None:
         """Gives the heads the weights that are best for layers as they are.

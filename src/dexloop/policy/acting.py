@@ -1,0 +1,96 @@
+"""A policy at work, in one world or in many: from what is measured to targets of all joints."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dexloop.core import se3
+from dexloop.core.errors import InputError
+from dexloop.policy.bundle import Action, Brain
+from dexloop.policy.observation import Past, observe
+from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
+
+_IK = IkCfg(restarts=0)
+"""No restarts, which would jump."""
+
+
+class Acting:
+    """A policy that takes up one object in each of n worlds.
+
+    Args:
+        brain: The policy.
+        embodiment: The robot, which the policy's contract must be for.
+        T_world_base: Where it stands.
+        T_world_object: Where each object stands at the start.
+        belief: What is believed of each, by `encode_belief`.
+        points: On the object's surface, in its own frame [m].
+        q: All joints at the start [rad or m].
+        t_s: When it starts [s].
+
+    Raises:
+        InputError: The contract is for another robot.
+    """
+
+    def __init__(
+        self,
+        brain: Brain,
+        embodiment: Embodiment,
+        *,
+        T_world_base: Float[np.ndarray, "4 4"],
+        T_world_object: Float[np.ndarray, "n 4 4"],
+        belief: Float[np.ndarray, "n 4"],
+        points: Float[np.ndarray, "128 3"],
+        q: Float[np.ndarray, "n j"],
+        t_s: float,
+    ):
+        brain.contract.check(embodiment)
+        self.brain, self.embodiment = brain, embodiment
+        self.command = np.array(q, dtype=np.float64)
+        """What all joints were last told [rad or m]."""
+        self.past = Past.start(T_world_object, t_s)
+        self._belief, self._points = belief, points
+        self._T_world_base = np.asarray(T_world_base)
+        self._kinematics = Kinematics(embodiment)
+        self._hand = [embodiment.joints.index(j) for j in embodiment.hand_joints]
+        self._most = embodiment.speed_limits / brain.contract.rate_hz
+
+    @property
+    def phase(self) -> Int[np.ndarray, " n"]:
+        """Which of the contract's phases each is in."""
+        return self.past.phase
+
+    def step(
+        self,
+        t_s: float,
+        q: Float[np.ndarray, "n j"],
+        touch: Float[np.ndarray, "n f"],
+        T_world_object: Float[np.ndarray, "n 4 4"],
+    ) -> Action:
+        """Looks, and sets `command` to what the joints shall do until the next step.
+
+        A phase is followed by itself or by the next one. No joint is told to go faster than it may.
+
+        Raises:
+            InputError: What is measured does not fit the robot, or is not finite.
+        """
+        if not np.isfinite(q).all():
+            raise InputError("joint positions are not finite: stop the robot")
+        T_world_palm = self._T_world_base @ self._kinematics.palm(q)
+        seen = observe(
+            self.brain.contract, self.past, t_s=t_s, q=q, command=self.command, touch=touch, T_world_palm=T_world_palm,
+            T_world_object=T_world_object, belief=self._belief, points=self._points,
+        )  # fmt: skip
+        action = self.brain.act(seen)
+        phase = np.clip(action.phase, self.past.phase, self.past.phase + 1)
+        self.past = self.past.then(phase, t_s, T_world_palm, T_world_object)
+        goal = se3.inverse(self._T_world_base) @ self.past.T_world_start @ action.palm
+        told = self.command.copy()
+        for k, T in enumerate(goal):
+            robot = self.embodiment
+            told[k] = solve_ik(robot, {robot.palm: T}, self.command[k], joints=robot.arm_joints, cfg=_IK).q
+        told[:, self._hand] = action.hand
+        step = np.clip(told - self.command, -self._most, self._most)
+        self.command = np.clip(self.command + step, *self.embodiment.position_limits.T)
+        return action

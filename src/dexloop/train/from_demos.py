@@ -1,0 +1,92 @@
+"""Examples out of demonstrations: what was seen at each moment, and what was done at the next."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.core.errors import InputError
+from dexloop.policy.contract import Terms
+from dexloop.policy.fields import PHASES
+from dexloop.policy.observation import Past, encode_belief, encode_pose, observe
+from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.kinematics import Kinematics
+from dexloop.train.examples import Examples
+
+_LIFT = PHASES.index("lift")
+_NEEDED = (
+    "episode", "t", "phase", "position", "command", "touch", "force", "object", "palm", "start", "mass_kg",
+    "mass_high_kg", "friction",
+)  # fmt: skip
+_QUANTILE = 1.96
+"""Of the normal distribution, at which `mass_high_kg` lies."""
+
+
+def examples_of(
+    demos: dict[str, np.ndarray],
+    robot: Embodiment,
+    terms: Terms,
+    T_world_base: Float[np.ndarray, "4 4"],
+    points: Float[np.ndarray, "128 3"],
+) -> Examples:
+    """Returns examples of all episodes.
+
+    Args:
+        demos: As the stage `demonstrate` stores them.
+        robot: Of the demonstrations.
+        terms: What the policy is for.
+        T_world_base: Where the robot stood.
+        points: On the object's surface [m].
+
+    Raises:
+        InputError: Something is missing.
+    """
+    missing = [name for name in _NEEDED if name not in demos]
+    if missing:
+        raise InputError(f"the demonstrations lack {', '.join(missing)}: demonstrate again, with --replace")
+    episode = demos["episode"].astype(int)
+    now = np.flatnonzero(episode[1:] == episode[:-1])
+    after = now + 1
+    own = episode[now]
+    belief = believed(demos["mass_kg"], demos["mass_high_kg"], demos["friction"])[own]
+    palm, thing = se3.from_pose(demos["palm"]), se3.from_pose(demos["object"])
+    seen = observe(
+        terms, _past(demos, episode, palm, thing, now), t_s=demos["t"][now], q=demos["position"][now],
+        command=demos["command"][now], touch=demos["touch"][now], T_world_palm=palm[now], T_world_object=thing[now],
+        belief=belief, points=points,
+    )  # fmt: skip
+    told = np.asarray(T_world_base) @ Kinematics(robot).palm(demos["command"][after])
+    hand = [robot.joints.index(j) for j in robot.hand_joints]
+    return Examples(
+        seen.fields(),
+        encode_pose(se3.inverse(se3.from_pose(demos["start"]))[own] @ told),
+        demos["command"][after][:, hand],
+        demos["force"][after],
+        demos["phase"][after].astype(int),
+        own,
+        points[None],
+        np.zeros(len(now), dtype=int),
+    )
+
+
+def believed(
+    mass_kg: Float[np.ndarray, " n"], mass_high_kg: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, "n 4"]:
+    """Returns what a policy is told of loads: the friction is the least that is likely, and so has no spread."""
+    return encode_belief(mass_kg, np.log(np.asarray(mass_high_kg) / mass_kg) / _QUANTILE, friction, 0.0)
+
+
+def _past(
+    demos: dict[str, np.ndarray], episode: np.ndarray, palm: np.ndarray, thing: np.ndarray, now: np.ndarray
+) -> Past:
+    """Writes down since when which phase goes on, and where the object was in the palm when the lift began."""
+    phase, t = demos["phase"].astype(int), demos["t"]
+    new = np.r_[True, (phase[1:] != phase[:-1]) | (episode[1:] != episode[:-1])]
+    since = t[np.maximum.accumulate(np.where(new, np.arange(len(t)), 0))]
+    place = se3.transform(se3.inverse(palm), thing[:, :3, 3])
+    begins = np.flatnonzero((phase == _LIFT) & new)
+    lifted = np.full((int(episode.max()) + 1, 3), np.nan)
+    lifted[episode[begins]] = place[begins]
+    before = np.where((phase < _LIFT)[:, None], np.nan, lifted[episode])
+    return Past(se3.from_pose(demos["start"])[episode][now], phase[now], since[now], before[now])

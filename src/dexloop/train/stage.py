@@ -1,0 +1,62 @@
+"""From demonstrations to a policy: imitation, then corrections where the policy itself got to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dexloop.core.artifact import load_arrays, require_free
+from dexloop.core.artifacts import Demos, Policy
+from dexloop.core.errors import InputError
+from dexloop.policy.bundle import save_policy
+from dexloop.policy.contract import Terms
+from dexloop.robots.catalog import load as load_robot
+from dexloop.train.cfg import TrainCfg
+from dexloop.train.from_demos import examples_of
+from dexloop.train.imitate import imitate
+
+Progress = Callable[[str, float], None]
+
+
+def train(
+    demos: Demos,
+    out: str | Path,
+    *,
+    cfg: TrainCfg = TrainCfg(),  # noqa: B008 - frozen
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Policy:
+    """Trains a policy that takes the demonstrated object up, as hard as it is told that it is heavy.
+
+    Args:
+        demos: By the stage `demonstrate`.
+        out: Where the policy shall be.
+        cfg: How.
+        replace: Put it in the place of one that is there.
+        progress: Told what is going on.
+
+    Raises:
+        InputError: The demonstrations do not fit, or training diverges.
+        MissingPart: torch is not installed.
+    """
+    require_free(Path(out), Policy, replace=replace)
+    meta = demos.header.meta
+    for name in ("robot", "joints", "T_world_base", "rate_hz", "object"):
+        if name not in meta:
+            raise InputError(f"{demos.path} does not say its {name}: demonstrate again, with --replace")
+    robot = load_robot(str(meta["robot"]))
+    if list(robot.joints) != list(meta["joints"]):
+        raise InputError(f"{demos.path} was made with other joints than {robot.name} has: demonstrate again")
+    terms = Terms.of(robot, rate_hz=float(meta["rate_hz"]))
+    points = load_arrays(demos.path / "points.npz")["points"]
+    base = np.asarray(meta["T_world_base"], dtype=np.float64)
+    examples = examples_of(load_arrays(demos.path / "demos.npz"), robot, terms, base, points)
+    found = imitate(examples, terms, cfg=cfg, progress=progress)
+    inputs: dict[str, Any] = {"demos": demos}
+    return save_policy(
+        out, found.network, points={str(meta["object"]): points}, training=found.training, inputs=inputs,
+        seed=cfg.seed, status=found.status, replace=replace,
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dexloop.core import se3
+from dexloop.core.errors import InputError
+from dexloop.demonstrate.episodes import variations
+from dexloop.demonstrate.holds import find_holds
+from dexloop.demonstrate.replay import DROPPED, HELD, MISSED, SLIPPED, replay
+from dexloop.demonstrate.retarget import Retargeter
+from dexloop.demonstrate.touching import Touching
+from dexloop.robots.hold import Hold
+from dexloop.robots.pickup import PHASES, Load, Pickup
+from dexloop.sim.believed import Draws
+from dexloop.sim.scene import Scene
+from tests.demonstrate import boxes
+
+LOAD = Load(0.15, 0.17, 0.8)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return boxes.scene("gripper@wrist")
+
+
+@pytest.fixture(scope="module")
+def hold(scene: Scene) -> Hold:
+    """A pinch by two jaws, found as any other: from above, somewhere near the middle."""
+    robot = boxes.robot("gripper@wrist")
+    touching = Touching(scene, robot, "box", boxes.T_WORLD_OBJECT)
+    T = boxes.from_above()
+    T[:3, 3] = boxes.T_WORLD_OBJECT[:3, 3] + [0.0, 0.0, 0.1]
+    opened = robot.position_limits[[robot.joints.index(j) for j in robot.hand_joints], 1]
+    found = find_holds(touching, Retargeter(robot), T, opened, mass_kg=0.2, com=np.zeros(3), tries=40, most=1)
+    assert found.holds, found.reasons
+    return found.holds[0]
+
+
+def draws(masses: list[float], frictions: list[float]) -> Draws:
+    return Draws(("object.mass", "fingertip.friction"), (1, 1), np.stack([masses, frictions], axis=1))
+
+
+def test_what_is_as_believed_is_held_and_what_is_much_heavier_is_not(scene: Scene, hold: Hold):
+    robot = boxes.robot("gripper@wrist")
+    pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, LOAD)
+    poses = np.repeat(boxes.T_WORLD_OBJECT[None], 3, axis=0)
+    worlds = draws([0.15, 0.16, 1.5], [0.9, 1.0, 0.3])
+    done = replay(scene, "box", [pickup] * 3, poses, worlds, feedback=False)
+    assert done.outcome[:2] == (HELD, HELD)
+    assert done.outcome[2] in (MISSED, DROPPED, SLIPPED)
+    assert done.held.tolist() == [True, True, False]
+    assert done.slip_m[0] < 0.01
+    rise = done.T_world_object[:, -1, 2, 3] - done.T_world_object[:, 0, 2, 3]
+    assert rise[0] == pytest.approx(pickup.cfg.lift_m, abs=0.03)  # the shake ends somewhere
+    assert list(dict.fromkeys(done.phase[0])) == list(range(len(PHASES)))
+    assert done.touch[0, done.phase[0] == 4].sum(axis=1).mean() > 1.0
+    assert done.touch[0, done.phase[0] == 0].max() == 0.0
+
+
+def test_feedback_holds_what_is_more_slippery_than_believed(scene: Scene, hold: Hold):
+    """Alone it slips; squeezed harder as it slips, it is held, and the robot says how much harder."""
+    robot = boxes.robot("gripper@wrist")
+    pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, replace(LOAD, friction=0.9))
+    poses = boxes.T_WORLD_OBJECT[None]
+    alone, helped = (
+        replay(scene, "box", [pickup], poses, draws([0.15], [0.42]), feedback=feedback) for feedback in (False, True)
+    )
+    assert (alone.firmness == 1.0).all()
+    assert helped.firmness[0, -1] >= alone.firmness[0, -1]
+    assert helped.slip_m[0] <= alone.slip_m[0] + 1e-6
+    assert np.all(np.diff(helped.firmness[0]) >= 0)
+
+
+def test_new_demonstrations_are_of_other_places_and_masses(scene: Scene, hold: Hold):
+    robot = boxes.robot("gripper@wrist")
+    count = 6
+    arrays, outcomes = variations(
+        robot, scene, "box", [hold], boxes.T_WORLD_OBJECT, LOAD, draws([0.15] * count, [0.5] * count), seed=1
+    )
+    assert len(outcomes) == count
+    assert HELD in outcomes
+    kept = outcomes.count(HELD)
+    assert len(arrays["start"]) == len(arrays["mass_kg"]) == kept
+    assert np.unique(arrays["episode"]).tolist() == list(range(kept))
+    n = len(arrays["t"])
+    for name in ("phase", "position", "command", "touch", "force", "object", "palm", "firmness"):
+        assert len(arrays[name]) == n
+    assert np.ptp(arrays["mass_kg"]) > 0
+    first = np.flatnonzero(np.diff(arrays["episode"], prepend=-1))
+    moved = np.linalg.norm(arrays["object"][first, :3] - arrays["start"][:, :3], axis=1)
+    assert moved.max() < 0.003  # an episode begins where it says that the object stands
+    up = se3.from_pose(arrays["start"])[:, :3, 2]
+    np.testing.assert_allclose(up, np.tile([0.0, 0.0, 1.0], (kept, 1)), atol=1e-9)
+    pressing = arrays["phase"] >= 2
+    assert (arrays["force"][~pressing] == 0).all()
+    heavy, light = int(np.argmax(arrays["mass_kg"])), int(np.argmin(arrays["mass_kg"]))
+    pressed = [arrays["force"][(arrays["episode"] == k) & pressing].max() for k in (light, heavy)]
+    if kept > 1:
+        assert pressed[1] > pressed[0] * 0.5  # friction is drawn too; on the whole heavy means hard
+
+
+def test_numbers_that_do_not_agree_are_refused(scene: Scene, hold: Hold):
+    robot = boxes.robot("gripper@wrist")
+    pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, LOAD)
+    with pytest.raises(InputError, match="as many poses"):
+        replay(scene, "box", [pickup] * 2, boxes.T_WORLD_OBJECT[None], draws([0.1], [0.5]))
+    with pytest.raises(InputError, match="out of reach|none of"):
+        far = se3.from_rt(np.eye(3), np.array([5.0, 0.0, boxes.HALF[2]]))
+        variations(robot, scene, "box", [hold], far, LOAD, draws([0.1], [0.5]), seed=0)
