@@ -159,14 +159,13 @@ def _slow_push() -> list[Metric]:
         fit, lab = trial(name, seed, SLOW, cfg)
         found, truth = summary(fit), lab.truth()
         undetermined.append(not found["parameters"]["object.mass"]["identifiable"])
-        product = next(
-            (c["value"] for c in found["combinations"] if c["name"] == "object.mass × table.friction"), np.nan
-        )
+        # A product that is not given counts as one that is wholly wrong.
+        product = next((c["value"] for c in found["combinations"] if c["name"] == "object.mass × table.friction"), 0.0)
         errors.append(abs(product / (truth.mass_kg * truth.friction_at(0.02)) - 1.0))
         print(f"slow push {name} {seed}: {found['text']}", file=sys.stderr, flush=True)
     return [
         Metric("slow push: mass is said not to be identifiable", float(np.mean(undetermined)), "1", "higher", 0.0, 1.0),
-        Metric("slow push: error of mass × friction", float(np.nanmax([*errors, 0.0])), "1", "lower", 0.5, 0.05),
+        Metric("slow push: error of mass × friction", float(max(errors)), "1", "lower", 0.5, 0.05),
     ]
 
 

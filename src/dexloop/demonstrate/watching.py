@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.core import se3
-from dexloop.core.camera import Camera
 from dexloop.core.capture import Recording
 from dexloop.core.errors import InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
@@ -104,8 +103,3 @@ def nearest(path: HandPath, T_world_object: Float[np.ndarray, "4 4"]) -> int:
     """Returns the frame in which the fingertips' middle is nearest to the object's origin."""
     middle = path.landmarks[:, TIPS].mean(axis=1)
     return int(np.argmin(np.linalg.norm(middle - T_world_object[:3, 3], axis=1)))
-
-
-def camera_of(recording: Recording) -> Camera:
-    """Returns the film's camera."""
-    return recording.video(next(iter(recording.videos))).info.camera

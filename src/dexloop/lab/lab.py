@@ -116,7 +116,7 @@ class Lab:
         return hashlib.sha256(json.dumps(self._truth.to_json()).encode()).hexdigest()[:16]
 
     def _public(self) -> dict[str, Any]:
-        """What a person at the bench could tell: names, rough sizes, and where things roughly are."""
+        """What a person at the bench could tell: names, rough sizes and places, and how hard one may squeeze."""
         rng = np.random.default_rng([21, self.cfg.seed])
         T = self._truth.T_world_object
         R = T[:3, :3] @ se3.quat_to_matrix(se3.so3_exp(rng.normal(0.0, 0.03, 3)))
@@ -126,6 +126,7 @@ class Lab:
             "lab": {**about, "picture_px": list(about["picture_px"]), "id": self._id()},
             "object": self.cfg.object,
             "T_world_object_rough": np.round(rough, 4).tolist(),
+            "crush_force_n": self.object.crush_force_n,
             "object_size_m": np.round(np.ptp(self.object.shape.visual.vertices, axis=0), 3).tolist(),
             "table_height_m": 0.0,
             "table_size_m": list(self._mat.size_m),
