@@ -8,7 +8,7 @@ from dexloop.core import se3
 from dexloop.policy.contract import Contract, Terms
 from dexloop.policy.fields import PHASES, POINTS
 from dexloop.policy.normalisation import Normalisation, Scaling
-from dexloop.policy.observation import Observation, Past, decode_pose, encode_belief, encode_pose, observe
+from dexloop.policy.observation import Observation, Past, encode_belief, encode_pose, observe
 
 FORCE_N_PER_KG = np.array([12.0, 9.0, 7.0, 15.0])
 """What each finger of the planted policy pushes with, by believed mass."""
@@ -67,17 +67,19 @@ def looked_at(terms: Terms, n: int, *, seed: int = 0, radius_m: float = 0.04) ->
 def answer(terms: Terms, seen: Observation, radius_m: float) -> dict[str, np.ndarray]:
     """What the planted policy does: smooth in what it sees, but for the phase.
 
-    The palm goes on 3 cm along its z and turns a little; the hand closes with touch and the object's size; fingers
-    push in proportion to the believed mass; the next phase comes after half a second.
+    The palm follows a curve in time, another one in each phase, and gives way to slip; the hand closes with touch and
+    the object's size; fingers push in proportion to the believed mass; the next phase comes after half a second.
     """
     low, high = np.array(terms.hand_limits).T
-    step = se3.exp(np.array([0.0, 0.0, 0.03, 0.0, 0.0, 0.1]))
+    clock, nth = seen.clock[:, 0], seen.phase.argmax(axis=1)
+    curve = np.stack([0.02 * nth, 0.05 * np.sin(2.0 * clock), 0.04 * clock * (nth - 2)], axis=1) + 2.0 * seen.slip
+    path = se3.exp(np.concatenate([curve, 0.2 * np.stack([clock, np.sin(nth + clock), 0.0 * clock], axis=1)], axis=1))
     share = (seen.q - low) / (high - low)
     close = 0.3 + 0.4 * np.sin(1.5 * share) + 0.02 * seen.touch.sum(axis=1, keepdims=True) - 5.0 * (radius_m - 0.04)
     phase = seen.phase.argmax(axis=1)
     force = np.exp(seen.belief[:, :1]) * FORCE_N_PER_KG[: len(terms.fingertips)]
     return {
-        "palm": encode_pose(decode_pose(seen.palm) @ step),
+        "palm": encode_pose(path),
         "hand": low + (high - low) * close,
         "force": force * (phase >= 2)[:, None],
         "phase": np.minimum(phase + (seen.clock[:, 0] > 0.5), len(PHASES) - 1),

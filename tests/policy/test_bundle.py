@@ -174,7 +174,7 @@ def test_weights_must_belong_to_the_contract(
     open_policy(rewritten(contract, weights, tmp_path / "good"))
     with pytest.raises(InputError, match="does not belong to the contract"):
         open_policy(rewritten(contract, weights, tmp_path / "other", {"contract": sealed(terms, 1).hash}))
-    with pytest.raises(InputError, match=r"does not fit its contract in .*trunk\.0\.weight"):
+    with pytest.raises(InputError, match=r"does not fit its contract in .*trunks\.how\.0\.weight"):
         open_policy(rewritten(contract, weights, tmp_path / "narrow", {"hidden": "16"}))
     with pytest.raises(InputError, match="damaged"):
         open_policy(rewritten(contract, weights, tmp_path / "none", {"hidden": "wide"}))

@@ -65,7 +65,7 @@ def test_points_count_in_any_order_and_their_shape_matters(contract: Contract) -
 
 
 def test_the_contract_is_not_among_the_weights(contract: Contract) -> None:
-    assert {name.split(".")[0] for name in network_of(contract).state_dict()} == {"points", "trunk", "heads"}
+    assert {name.split(".")[0] for name in network_of(contract).state_dict()} == {"points", "trunks", "heads"}
 
 
 def test_without_torch_the_message_says_how_to_get_it() -> None:

@@ -65,9 +65,10 @@ def replay(
     draws: Draws,
     *,
     feedback: bool = True,
+    shake: bool = True,
     progress: Callable[[float], None] = lambda _done: None,
 ) -> Replayed:
-    """Takes an object up, holds it and shakes it, in one world for each pickup.
+    """Takes an object up and holds it, in one world for each pickup.
 
     Args:
         scene: Robot, object and table.
@@ -76,6 +77,7 @@ def replay(
         T_world_object: Where the object stands in each.
         draws: Parameters of each.
         feedback: Whether what slips is squeezed harder.
+        shake: Whether it is shaken in the end, or held still for as long.
         progress: Told which share is done.
 
     Raises:
@@ -87,7 +89,7 @@ def replay(
     starts = pickups[0].starts
     if any(not np.array_equal(p.starts, starts) for p in pickups):
         raise InputError("pickups that are replayed together need the same timing")
-    bench = _Worlds(scene, thing, pickups, np.asarray(T_world_object), draws)
+    bench = _Worlds(scene, thing, pickups, np.asarray(T_world_object), draws, shake=shake)
     ticks = round((starts[-1] + HOLD_S + SHAKE_S) / bench.dt)
     after, few = round(starts[3] / bench.dt), max(round(_SEEN_S / bench.dt), 1)
     firm, rows = np.ones(n), []
@@ -116,7 +118,16 @@ def _in_palm(row: tuple[np.ndarray, ...]) -> Float[np.ndarray, "n 3"]:
 class _Worlds:
     """Worlds with a hand before an object in each."""
 
-    def __init__(self, scene: Scene, thing: str, pickups: Sequence[Pickup], T_world_object: np.ndarray, draws: Draws):
+    def __init__(
+        self,
+        scene: Scene,
+        thing: str,
+        pickups: Sequence[Pickup],
+        T_world_object: np.ndarray,
+        draws: Draws,
+        *,
+        shake: bool,
+    ):
         robot, model = pickups[0].embodiment, scene.model
         self.pickups, self.robot = pickups, robot
         self.world = World(scene, len(pickups), parameters=draws.names)
@@ -132,7 +143,8 @@ class _Worlds:
         steps = max(round(1.0 / (RATE_HZ * model.opt.timestep)), 1)
         self.dt = steps * float(model.opt.timestep)
         self._fine = (np.arange(steps) + 1.0) / steps * self.dt
-        self._shaken = [k for k, j in enumerate(robot.arm_joints[:3]) if robot.units[robot.joints.index(j)] == "m"]
+        slides = [k for k, j in enumerate(robot.arm_joints[:3]) if robot.units[robot.joints.index(j)] == "m"]
+        self._shaken = slides if shake else []
         self._kinematics = Kinematics(robot, model)
         self.diverged: Mapping[int, str] = {}
 

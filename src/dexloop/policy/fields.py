@@ -8,6 +8,8 @@ from dexloop.robots.pickup import PHASES as PHASES
 
 POINTS = 128
 """On the object's surface: what the network sees of its shape."""
+LONG_S = 1.9
+"""A phase that has lasted longer has lasted as long as this: nobody showed what comes later [s]."""
 POSE = 9
 """Numbers of a pose: position, and the first two columns of the rotation, which have no jump as angles have."""
 
@@ -34,7 +36,7 @@ def observation_fields(hand_joints: int, fingertips: int) -> tuple[Field, ...]:
         Field("touch", fingertips, "N", "normal force that each fingertip feels"),
         Field("belief", 4, "1", "log of the mean mass in kg, sd of log mass, mean of friction, sd of friction"),
         Field("phase", len(PHASES), "1", "1 for the present phase, 0 for the others"),
-        Field("clock", 1, "s", "time since the phase began"),
+        Field("clock", 1, "s", f"time since the phase began, at most {LONG_S:g}"),
     )
 
 

@@ -27,6 +27,13 @@ _SHAPE = 64
 """Numbers that the points become."""
 
 
+_WHEN = ("slip", "belief", "phase", "clock")
+"""What says when, and what. The palm's path and the phase follow from it alone: a network that also sees its own hand
+learns to go on from there, as demonstrations do, and drifts away from them."""
+_BY_THE_CLOCK, _BY_TOUCH = ("palm", "phase"), ("hand", "force")
+_HEADS = (*_BY_THE_CLOCK, *_BY_TOUCH)
+
+
 class Answer(NamedTuple):
     """What a network gives, one row an observation."""
 
@@ -38,11 +45,13 @@ class Answer(NamedTuple):
 
 
 class Network(nn.Module):
-    """A PointNet (the same layers on each point, then the largest of each number) beside a plain network.
+    """A PointNet (the same layers on each point, then the largest of each number) beside two plain networks.
+
+    One sees what says when and what, and tells palm and phase; the other sees all, and tells joints and forces.
 
     Args:
         contract: What it takes and gives, and how that is normalised. The contract is not among the weights.
-        hidden: Width of its three layers.
+        hidden: Width of their three layers.
     """
 
     def __init__(self, contract: Contract, hidden: int = 256):
@@ -51,14 +60,25 @@ class Network(nn.Module):
         self.points = nn.Sequential(
             nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, _SHAPE)
         )  # fmt: skip
-        seen = sum(field.size for field in contract.observation)
-        self.trunk = nn.Sequential(
-            nn.Linear(seen + _SHAPE, hidden), nn.SiLU(),
-            nn.Linear(hidden, hidden), nn.SiLU(),
-            nn.Linear(hidden, hidden), nn.SiLU(),
-        )  # fmt: skip
-        # Heads see the observation too: the next pose is the present one and a little more, which is linear in it.
-        self.heads = nn.ModuleDict({field.name: nn.Linear(hidden + seen, field.size) for field in contract.action})
+        sizes = {field.name: field.size for field in contract.observation}
+        columns = dict(zip(sizes, torch.arange(sum(sizes.values())).split(list(sizes.values())), strict=True))
+        self.sees = {
+            name: torch.cat([columns[f] for f in (_WHEN if name in _BY_THE_CLOCK else sizes)]) for name in _HEADS
+        }
+        """Which numbers of an observation each head sees."""
+        widths = {name: len(self.sees[name]) for name in _HEADS}
+        self.trunks = nn.ModuleDict({
+            trunk: nn.Sequential(
+                nn.Linear(widths[first] + _SHAPE, hidden), nn.SiLU(),
+                nn.Linear(hidden, hidden), nn.SiLU(),
+                nn.Linear(hidden, hidden), nn.SiLU(),
+            )
+            for trunk, first in (("when", "palm"), ("how", "hand"))
+        })  # fmt: skip
+        # Heads see the observation too, for what is linear in it.
+        self.heads = nn.ModuleDict(
+            {field.name: nn.Linear(hidden + widths[field.name], field.size) for field in contract.action}
+        )
         mean, scale = joined(contract.observation, contract.normalisation.observation)
         self._buffer("seen", mean, scale)
         for field in contract.action:
@@ -81,9 +101,15 @@ class Network(nn.Module):
         """Returns a field of actions as `forward` gives it."""
         return (value - self.get_buffer(f"{name}_mean")) / self.get_buffer(f"{name}_scale")
 
-    def features(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> Float[Tensor, "n k"]:
-        """Returns what the heads see, of what `forward` takes."""
-        return torch.cat([self.trunk(torch.cat([seen, shape.expand(len(seen), -1)], dim=1)), seen], dim=1)
+    def features(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> dict[str, Tensor]:
+        """Returns what each head sees [n, k], of what `forward` takes."""
+        shape = shape.expand(len(seen), -1)
+        found = {}
+        for trunk, heads in (("when", _BY_THE_CLOCK), ("how", _BY_TOUCH)):
+            own = seen[:, self.sees[heads[0]]]
+            both = torch.cat([self.trunks[trunk](torch.cat([own, shape], dim=1)), own], dim=1)
+            found |= dict.fromkeys(heads, both)
+        return found
 
     def forward(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> Answer:
         """Returns normalised actions, for training.
@@ -93,7 +119,7 @@ class Network(nn.Module):
             shape: Of the objects, as `encode` gives it.
         """
         x = self.features(seen, shape)
-        return Answer(*(self.heads[name](x) for name in Answer._fields))
+        return Answer(*(self.heads[name](x[name]) for name in Answer._fields))
 
     def physical(self, answer: Answer) -> Answer:
         """Returns actions in their units: the palm's rotation orthonormal, forces zero or more."""

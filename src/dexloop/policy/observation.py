@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.policy.contract import Terms
-from dexloop.policy.fields import PHASES, POINTS
+from dexloop.policy.fields import LONG_S, PHASES, POINTS
 
 Array = np.ndarray
 
@@ -42,7 +42,7 @@ class Observation:
     phase: Float[Array, "n p"]
     """1 for the present phase, 0 for the others."""
     clock: Float[Array, "n 1"]
-    """Since the phase began [s]."""
+    """Since the phase began, at most `LONG_S` [s]."""
     points: Float[Array, "128 3"]
     """On the object's surface, in its own frame [m]."""
 
@@ -144,7 +144,7 @@ def observe(
         np.asarray(touch),
         np.broadcast_to(belief, (n, 4)),
         np.eye(len(terms.phases))[past.phase],
-        np.broadcast_to(t_s - past.since_s, (n,))[:, None],
+        np.minimum(np.broadcast_to(t_s - past.since_s, (n,)), LONG_S)[:, None],
         np.asarray(points),
     )
 

@@ -204,18 +204,17 @@ class _Data:
         """
         import torch
 
-        size = network.hidden + self.seen.shape[1] + 1
-        squares = _RIDGE * len(some) * torch.eye(size, dtype=torch.float64)
-        products = {name: torch.zeros(size, goal.shape[1], dtype=torch.float64) for name, goal in self.goals.items()}
+        sums: dict[str, list[torch.Tensor]] = {}
         with torch.no_grad():
             for part in torch.as_tensor(some).split(_MANY):
-                features = network.features(self.seen[part], self.shapes(network, part)).double()
-                features = torch.nn.functional.pad(features, (0, 1), value=1.0)
-                squares += features.T @ features
+                seen = network.features(self.seen[part], self.shapes(network, part))
                 for name, goal in self.goals.items():
-                    products[name] += features.T @ goal[part].double()
-            for name, product in products.items():
-                best = torch.linalg.solve(squares, product).T
+                    features = torch.nn.functional.pad(seen[name].double(), (0, 1), value=1.0)
+                    terms = (features.T @ features, features.T @ goal[part].double())
+                    sums[name] = [a + b for a, b in zip(sums.get(name, (0.0, 0.0)), terms, strict=True)]
+            for name, (squares, products) in sums.items():
+                ridge = _RIDGE * len(some) * torch.eye(len(squares), dtype=torch.float64)
+                best = torch.linalg.solve(squares + ridge, products).T
                 network.heads[name].load_state_dict({"weight": best[:, :-1], "bias": best[:, -1]})
 
     def shapes(self, network: Network, some: torch.Tensor) -> Float[torch.Tensor, "m e"]:
