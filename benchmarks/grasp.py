@@ -139,7 +139,11 @@ def _trials(name: str, seed: int, shown: Sequence[dict[str, Any]]) -> dict[str, 
     found = Found(**kept(find, "poses", name, like, IdentifyCfg(), False, False, MOTIONS))
     holds = [Hold(**{k: np.array(v) if k in _ARRAYS else tuple(v) if isinstance(v, list) else v for k, v in h.items()})
              for h in shown]  # fmt: skip
-    out = {label: trial(name, seed, holds, found, way) for label, way in WAYS.items()}
+    known = np.isfinite([found.finger, found.mass_high]).all()
+    out = {
+        label: trial(name, seed, holds, found, way) if known or way.factor is None else "not identified"
+        for label, way in WAYS.items()
+    }
     print(f"{name} {seed}: {', '.join(f'{w} {o}' for w, o in out.items())}", file=sys.stderr, flush=True)
     return out
 
@@ -150,9 +154,9 @@ def load_of(lab: Lab, found: Found, way: Way) -> Load:
     if way.factor is None:
         return Load(NOMINAL_KG, 1.1 * NOMINAL_KG, NOMINAL_FRICTION, crush_n=bears)
     mass = truth.mass_kg * (1.0 if way.truth else way.factor * (1.0 + found.mass))
-    com = truth.com + np.nan_to_num(found.com_m)
-    friction = truth.finger_friction * (1.0 + np.nan_to_num(found.finger))
-    high = 1.02 if way.truth else np.nan_to_num(found.mass_high, nan=1.1)
+    com = np.nan_to_num(truth.com + np.array(found.com_m))  # an axis that was not looked for is taken to be 0
+    friction = truth.finger_friction * (1.0 + found.finger)
+    high = 1.02 if way.truth else found.mass_high
     return Load(mass, high * mass, friction, (float(com[0]), float(com[1]), float(com[2])), bears)
 
 

@@ -189,6 +189,7 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     from dexloop.demonstrate.cfg import DemonstrateCfg
     from dexloop.identify.cfg import IdentifyCfg
     from dexloop.lab.known_twin import known_twin
+    from dexloop.train.cfg import TrainCfg
 
     # A scan takes a minute, and has tests of its own: here the shape is given.
     monkeypatch.setattr(demo, "twin", lambda recorded, path, **_: known_twin(recorded, path))
@@ -196,9 +197,12 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     told: list[str] = []
     out = tmp_path / "demo"
     cfg = IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8)
+    short = TrainCfg(epochs=2)
     few = DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=4, keep=0.5)
     tell = lambda text, _: told.append(text)  # noqa: E731
-    summary = demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few)
+    summary = demo.demo(
+        out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few, train_cfg=short
+    )
     assert "in truth" in summary["mass"]
     for name in (
         "push.png",
@@ -208,14 +212,16 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
         "3_identify/posterior.npz",
         "4_demonstrate/demos.npz",
         "4_demonstrate/holds.png",
+        "6_train/weights.safetensors",
     ):
         assert (out / name).stat().st_size > 5_000
     assert "push" in told
     assert "ways to hold cube hold in simulation" in summary["demonstrations"]
     page = (out / "report.html").read_text()
     assert "<h2>demonstrate</h2>" in page
+    assert "<h2>train</h2>" in page
     told.clear()
-    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few)
+    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few, train_cfg=short)
     assert told.count("push") == 0, "what is done is not done again"
 
 

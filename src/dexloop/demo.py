@@ -14,8 +14,9 @@ from dexloop.capture.plans import FreeMotion, HumanVideo, Push, Scan
 from dexloop.capture.record import capture
 from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
-from dexloop.core.artifacts import Belief, Twin
+from dexloop.core.artifacts import Belief, Demos, Twin
 from dexloop.core.capture import Capture, Video
+from dexloop.core.errors import InputError
 from dexloop.core.run import Run
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.stage import demonstrate
@@ -28,6 +29,8 @@ from dexloop.lab.truth import Truth
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
+from dexloop.train.cfg import TrainCfg
+from dexloop.train.stage import train
 from dexloop.twin.cfg import TwinCfg
 from dexloop.twin.stage import twin
 from dexloop.vision.video import VideoWriter, read_frames
@@ -52,6 +55,7 @@ def demo(
     cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
     twin_cfg: TwinCfg = TwinCfg(),  # noqa: B008 - frozen
     demonstrate_cfg: DemonstrateCfg = DemonstrateCfg(),  # noqa: B008 - frozen
+    train_cfg: TrainCfg = TrainCfg(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Runs the stages into a run's folder and returns a summary.
 
@@ -64,6 +68,7 @@ def demo(
         cfg: How carefully to identify.
         twin_cfg: How carefully to make the twin.
         demonstrate_cfg: How carefully to demonstrate.
+        train_cfg: How long to train.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
@@ -80,10 +85,7 @@ def demo(
     assert isinstance(made, Twin)
     belief = run.ensure("identify", lambda path: identify(made, recorded, path, cfg=cfg, progress=progress))
     assert isinstance(belief, Belief)
-    demos = run.ensure(
-        "demonstrate",
-        lambda path: demonstrate(made, belief, recorded, path, cfg=demonstrate_cfg, progress=progress),
-    )
+    learned = _learned(run, made, belief, recorded, demonstrate_cfg, train_cfg, progress)
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
     progress("drawing", 0.0)
@@ -101,12 +103,37 @@ def demo(
         **_looks(made),
         **_found(belief, truth),
         "status": str(belief.status),
-        "demonstrations": str(demos.status),
+        **learned,
         "capture": str(recorded.path),
         "picture": str(picture),
         "film": str(film),
         "report": str(report),
     }
+
+
+def _learned(
+    run: Run,
+    made: Twin,
+    belief: Belief,
+    recorded: Capture,
+    demonstrate_cfg: DemonstrateCfg,
+    train_cfg: TrainCfg,
+    progress: Callable[[str, float], None],
+) -> dict[str, str]:
+    """Demonstrates and trains, and says how that went; what was found before is not lost if it fails."""
+    said = {}
+    try:
+        demos = run.ensure(
+            "demonstrate",
+            lambda path: demonstrate(made, belief, recorded, path, cfg=demonstrate_cfg, progress=progress),
+        )
+        assert isinstance(demos, Demos)
+        said["demonstrations"] = str(demos.status)
+        policy = run.ensure("train", lambda path: train(demos, path, cfg=train_cfg, progress=progress))
+        said["policy"] = str(policy.status)
+    except InputError as error:
+        said["not done"] = str(error)
+    return said
 
 
 def _looks(made: Twin) -> dict[str, str]:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -60,17 +58,18 @@ def test_what_is_as_believed_is_held_and_what_is_much_heavier_is_not(scene: Scen
     assert done.touch[0, done.phase[0] == 0].max() == 0.0
 
 
-def test_feedback_holds_what_is_more_slippery_than_believed(scene: Scene, hold: Hold):
+def test_feedback_holds_what_is_heavier_and_more_slippery_than_believed(scene: Scene, hold: Hold):
     """Alone it slips; squeezed harder as it slips, it is held, and the robot says how much harder."""
     robot = boxes.robot("gripper@wrist")
-    pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, replace(LOAD, friction=0.9))
+    pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, Load(0.06, 0.066, 0.9))
     poses = boxes.T_WORLD_OBJECT[None]
     alone, helped = (
-        replay(scene, "box", [pickup], poses, draws([0.15], [0.42]), feedback=feedback) for feedback in (False, True)
+        replay(scene, "box", [pickup], poses, draws([0.15], [0.6]), feedback=feedback) for feedback in (False, True)
     )
     assert (alone.firmness == 1.0).all()
-    assert helped.firmness[0, -1] >= alone.firmness[0, -1]
-    assert helped.slip_m[0] <= alone.slip_m[0] + 1e-6
+    assert not alone.held[0]
+    assert helped.firmness[0, -1] > 1.2
+    assert helped.held[0]
     assert np.all(np.diff(helped.firmness[0]) >= 0)
 
 
@@ -96,10 +95,9 @@ def test_new_demonstrations_are_of_other_places_and_masses(scene: Scene, hold: H
     np.testing.assert_allclose(up, np.tile([0.0, 0.0, 1.0], (kept, 1)), atol=1e-9)
     pressing = arrays["phase"] >= 2
     assert (arrays["force"][~pressing] == 0).all()
-    heavy, light = int(np.argmax(arrays["mass_kg"])), int(np.argmin(arrays["mass_kg"]))
-    pressed = [arrays["force"][(arrays["episode"] == k) & pressing].max() for k in (light, heavy)]
-    if kept > 1:
-        assert pressed[1] > pressed[0] * 0.5  # friction is drawn too; on the whole heavy means hard
+    first_press = [int(np.argmax((arrays["episode"] == k) & pressing)) for k in range(kept)]
+    hard, asked = arrays["force"][first_press].sum(axis=1), arrays["mass_high_kg"] / arrays["friction"]
+    assert np.corrcoef(np.log(hard), np.log(asked))[0, 1] > 0.6  # heavy and slippery means hard
 
 
 def test_numbers_that_do_not_agree_are_refused(scene: Scene, hold: Hold):

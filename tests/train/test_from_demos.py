@@ -60,14 +60,15 @@ def test_clock_and_slip_begin_with_their_phases():
     data = demos()
     found = examples_of(data, ROBOT, TERMS, BASE, POINTS)
     clock = found.observation["clock"][: len(PHASES) - 1, 0]
-    np.testing.assert_allclose(clock, 0.02 * np.tile(np.arange(4), 5)[:-1], atol=1e-12)
+    # A phase begins at the moment in which it is chosen, one before its first; the first one with the episode.
+    np.testing.assert_allclose(clock, 0.02 * np.r_[np.arange(4), np.tile(np.arange(1, 5), 4)][:-1], atol=1e-12)
     slip = found.observation["slip"]
     place = (se3.inverse(se3.from_pose(data["palm"])) @ se3.from_pose(data["object"]))[:, :3, 3]
     first = int(np.argmax(PHASES == 3))
     assert (slip[:first] == 0).all()
-    np.testing.assert_allclose(slip[first:19], place[first:19] - place[first], atol=1e-12)
-    second = len(PHASES) - 1  # of the next episode, which has a slip of its own
-    np.testing.assert_allclose(slip[second + first], 0.0, atol=1e-12)
+    np.testing.assert_allclose(slip[first:19], place[first:19] - place[first - 1], atol=1e-12)
+    second, own = len(PHASES) - 1, len(PHASES)  # of the next episode, which has a slip of its own
+    np.testing.assert_allclose(slip[second + first], place[own + first] - place[own + first - 1], atol=1e-12)
 
 
 def test_belief_is_that_of_the_episode():

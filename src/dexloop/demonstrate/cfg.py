@@ -14,13 +14,14 @@ class DemonstrateCfg:
     recording: str = ""
     """The film; by default the one of a human hand."""
     landmarks: str = ""
-    """A file of 21 landmarks a frame in the world [m], .npz or .csv, instead of looking for a hand in the film."""
+    """A file of 21 landmarks a frame in the world [m], .npz or .csv, on the film's clock, instead of looking for a hand
+    in the film."""
     hand: str = ""
     """"right" or "left"; by default the one that most frames show."""
     hand_length_m: float = 0.085
     """From the wrist's crease to the middle finger's knuckle: measure yours, depth depends on it [m]."""
     crush_n: float = 0.0
-    """Grip force that breaks the object; 0 for one that bears anything [N]."""
+    """Grip force that breaks the object; 0 for what the recording says, or for one that bears anything [N]."""
     tries: int = 240
     """Ways to hold it that are tried around the one that was shown."""
     holds: int = 6
@@ -39,7 +40,7 @@ class DemonstrateCfg:
     def __post_init__(self) -> None:
         ranges = {
             "hand_length_m": (0.05, 0.13), "crush_n": (0.0, 1e5), "tries": (1, 100_000), "holds": (1, 100),
-            "taught": (1, 100), "worlds": (1, 10_000), "keep": (0.0, 1.0), "episodes": (0, 100_000),
+            "taught": (1, 100), "worlds": (1, 10_000), "keep": (0.0, 1.0), "episodes": (2, 100_000),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:

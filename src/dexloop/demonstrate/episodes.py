@@ -23,6 +23,8 @@ each."""
 FRICTIONS = (0.2, 0.9)
 BETTER = (1.0, 1.8)
 """True friction over the one that is believed to be the least."""
+UNSURE = (0.01, 0.2)
+"""How unsure the mass is: standard deviation of its logarithm."""
 HEAVIER_SD = 0.05
 """Of the true mass about the believed one, relative."""
 AROUND_M = 0.03
@@ -103,8 +105,8 @@ def _drawn(
     for _ in range(_TRIES):
         factor = float(np.exp(rng.uniform(*np.log(MASSES))))
         believed = replace(
-            load, mass_kg=factor * load.mass_kg, mass_high_kg=factor * load.mass_high_kg,
-            friction=float(rng.uniform(*FRICTIONS)),
+            load, mass_kg=factor * load.mass_kg, friction=float(rng.uniform(*FRICTIONS)),
+            mass_high_kg=factor * load.mass_kg * float(np.exp(1.96 * rng.uniform(*UNSURE))),
         )  # fmt: skip
         hold = int(rng.integers(len(holds)))
         turn = se3.from_rt(se3.quat_to_matrix(se3.so3_exp(np.array([0, 0, rng.uniform(-np.pi, np.pi)]))), np.zeros(3))
@@ -129,7 +131,7 @@ def arrays(episodes: Sequence[Episode], kept: Sequence[tuple[Replayed, int]]) ->
         raise InputError("nothing was held in any world: there is no demonstration to keep")
     rows: dict[str, list[np.ndarray]] = {}
     for number, (episode, (done, k)) in enumerate(zip(episodes, kept, strict=True)):
-        pressed = np.clip((done.phase[k] >= 2).astype(float), 0.0, 1.0)[:, None] * done.firmness[k][:, None]
+        pressed = np.where(done.phase[k] >= 2, done.firmness[k], 0.0)[:, None]
         sample = {
             "episode": np.full(len(done.t), number), "t": done.t, "phase": done.phase[k], "position": done.position[k],
             "command": done.command[k], "touch": done.touch[k], "force": pressed * episode.forces,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -135,7 +135,7 @@ def _hold(kind: str, touching: Touching, squeeze: Squeeze, posture: Posture, mas
         tuple(t.link for t in posture.touches), np.inf,
     )  # fmt: skip
     needed = friction_needed(hold, touching.T_world_object, squeeze, posture.q_touch, mass_kg, com)
-    return Hold(**{**hold.__dict__, "friction_needed": needed})
+    return replace(hold, friction_needed=needed)
 
 
 def friction_needed(

@@ -43,7 +43,7 @@ from dexloop.vision.hand_figure import hand_figure
 from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
-TIMESTEP_S, MAX_DELAY_S = 0.002, 0.06
+TIMESTEP_S, MAX_DELAY_S = 0.002, 0.15
 _POINTS = 128
 _SLIPPING = 10.0
 """MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
@@ -139,7 +139,7 @@ def learn(
             f"no hold of {thing} holds in simulation ({said} of {cfg.worlds * len(found.holds)}): film another grasp, "
             f"look farther with --tries, or be content with less with --keep"
         )
-    draws = draw(belief, scene, max(cfg.episodes, 2), seed=cfg.seed + 1)
+    draws = draw(belief, scene, cfg.episodes, seed=cfg.seed + 1)
     episodes, ended = variations(
         robot, scene, thing, kept[: cfg.taught], touching.T_world_object, load, draws, seed=cfg.seed,
         progress=lambda done: tell("making demonstrations", done),

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from dexloop.core import se3
 from dexloop.core.errors import UnknownName
 from dexloop.robots.collision import robot_bodies
-from dexloop.robots.describe import dof_addresses, qpos_addresses
+from dexloop.robots.describe import qpos_addresses
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
 from dexloop.robots.pointcloud import collides, surface
@@ -67,7 +67,6 @@ class Touching:
             raise UnknownName("object", thing, [n for n in names if f"{n}.free" in _joint_names(self.model)])
         self.data = mujoco.MjData(self.model)
         self._q = qpos_addresses(self.model, embodiment.joints)
-        self._v = dof_addresses(self.model, embodiment.joints)
         self._free = int(self.model.joint(f"{thing}.free").qposadr[0])
         self._object = self.model.body(thing).id
         self._mine = robot_bodies(self.model, embodiment.joints)
@@ -77,7 +76,7 @@ class Touching:
         self._finger = dict.fromkeys(below, "")
         for tip in embodiment.fingertips:
             body = self.model.body(tip.body).id
-            while body != palm:
+            while body not in (0, palm):
                 self._finger[body] = tip.name
                 body = int(self.model.body_parentid[body])
         self._palm_geoms = self._geoms(palm)

@@ -36,7 +36,7 @@ class Watched:
     T_world_object: Float[np.ndarray, "4 4"]
     """Before it was touched."""
     grasp: int
-    """Frame of the path in which the hand has it and has not moved it yet."""
+    """Frame of the path in which the hand has it and has hardly moved it yet."""
     moved: bool
     """Whether the object was seen to move; if not, the grasp is where fingertips are nearest to it."""
 
@@ -95,8 +95,12 @@ def _taken(path: HandPath, t: Float[np.ndarray, " m"], seen: Track) -> Watched:
     if not runs.any():
         return Watched(path, T, nearest(path, T), False)
     began = t[found[int(np.argmax(runs))]]
-    grasp = int(np.clip(np.searchsorted(path.t, began) - 1, 0, len(path.t) - 1))
-    return Watched(path, T, grasp, True)
+    if not path.t[0] < began <= path.t[-1] + _STAYS_S:
+        raise InputError(
+            f"the object moves at {began:.2f} s, but the hand is known from {path.t[0]:.2f} to {path.t[-1]:.2f} s: "
+            f"film both, or give landmarks on the film's clock"
+        )
+    return Watched(path, T, int(np.searchsorted(path.t, began)) - 1, True)
 
 
 def nearest(path: HandPath, T_world_object: Float[np.ndarray, "4 4"]) -> int:

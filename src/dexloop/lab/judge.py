@@ -16,6 +16,8 @@ SLIP_M = 0.01
 """What moves farther in the hand has slipped [m]."""
 LIFTED = 0.5
 """It was lifted if it rose by this share of what the palm did."""
+LEAST_M = 0.05
+"""A palm that rose by less has lifted nothing [m]."""
 FILTER_S = 0.02
 """A blow shorter than this crushes nothing [s]."""
 
@@ -68,7 +70,7 @@ class Judge:
         if self._held is None:
             return "missed"
         rose, palm = (now - then for now, then in zip(self._now(), self._heights, strict=True))
-        if rose < LIFTED * palm:
+        if palm < LEAST_M or rose < LIFTED * palm:
             return "dropped" if self.highest_m - self._heights[0] > LIFTED * palm else "missed"
         return "slipped" if self.slip_m > SLIP_M else "held"
 

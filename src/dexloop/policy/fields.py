@@ -34,7 +34,7 @@ def observation_fields(hand_joints: int, fingertips: int) -> tuple[Field, ...]:
         Field("q", hand_joints, "rad or m", "positions of the hand's joints"),
         Field("push", hand_joints, "rad or m", "command minus position of the hand's joints, which makes servos push"),
         Field("touch", fingertips, "N", "normal force that each fingertip feels"),
-        Field("belief", 4, "1", "log of the mean mass in kg, sd of log mass, mean of friction, sd of friction"),
+        Field("belief", 4, "1", "log of the mean mass in kg, sd of log mass, least friction that is likely, 0"),
         Field("phase", len(PHASES), "1", "1 for the present phase, 0 for the others"),
         Field("clock", 1, "s", f"time since the phase began, at most {LONG_S:g}"),
     )

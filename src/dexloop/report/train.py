@@ -12,7 +12,7 @@ from dexloop.report.figures import embedded
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PARTS = {"palm": "palm", "hand": "hand joints", "force": "finger force", "phase": "phase"}
+_PARTS = {"palm": "palm", "hand": "hand joints", "force": "finger force", "phase": "phase (cross entropy)"}
 
 
 def train_section(policy: Policy) -> str:
@@ -23,7 +23,8 @@ def train_section(policy: Policy) -> str:
     return (
         f"<p>{training['examples']} examples of {training['episodes']} episodes; "
         f"{len(training['kept_episodes'])} episodes were kept back.</p>"
-        f"<table><tr><th>part of the action</th><th>loss on episodes kept back (1 is no better than the mean)</th></tr>"
+        f"<table><tr><th>part of the action</th><th>loss on episodes kept back, by which the epoch was chosen: the "
+        f"part of the variance that is left</th></tr>"
         f"{rows}</table>{embedded(loss_figure(training), 'losses')}"
     )
 

@@ -86,7 +86,7 @@ class PickupCfg:
     safety: float = 1.3
     """Factor on all forces."""
     crush_share: float = 0.6
-    """Contacts press with at most this share of what the object bears."""
+    """It is gripped with at most this share of what it bears."""
     slip_m: float = 1e-3
     """What moves by less in the hand does not slip [m]."""
     firmer_1_m: float = 400.0
@@ -131,15 +131,12 @@ class Pickup:
         self.above = self._reach(se3.from_rt(np.eye(3), np.array([0.0, 0.0, cfg.lift_m])) @ T, self.touch)
         squeeze = Squeeze(embodiment, model)
         self.grip = grip(squeeze, hold, T_world_object, self.touch, load, cfg)
+        self._firmest = _firmest(self.grip, load, cfg)
         contacts = hold.contacts(T_world_object, load.friction)
         self._push = squeeze.targets(self.touch, contacts, self.grip).q[self._hand] - hold.q_touch
         ends = np.cumsum([cfg.come_s, cfg.close_s, cfg.squeeze_s, cfg.lift_s])
         self.starts = np.concatenate([[0.0], ends])
         """When each phase begins [s]."""
-
-    def phase(self, t: float) -> int:
-        """Returns which of `PHASES` it is [s]."""
-        return int(np.searchsorted(self.starts, t, side="right") - 1)
 
     def phases(self, t: Float[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
         """Returns which of `PHASES` it is at each time [s]."""
@@ -163,9 +160,10 @@ class Pickup:
         return np.clip(q, *self.embodiment.position_limits.T)
 
     def firmness(self, slip_m: Float[np.ndarray, "*m"], before: Float[np.ndarray, "*m"] | float = 1.0) -> np.ndarray:
-        """Returns how much harder to squeeze what has slipped by so much; never less hard than before."""
+        """Returns how much harder to squeeze what has slipped by so much; never less hard than before, and never so
+        hard that it might be crushed."""
         more = 1.0 + self.cfg.firmer_1_m * np.maximum(np.asarray(slip_m) - self.cfg.slip_m, 0.0)
-        return np.maximum(np.minimum(more, self.cfg.firmest), before)
+        return np.maximum(np.minimum(more, self._firmest), before)
 
     def finger_forces(self) -> Float[np.ndarray, " f"]:
         """Returns the normal force that each finger shall press with, thumb last [N]."""
@@ -207,9 +205,17 @@ def grip(
         carrying_wrench(load.mass_kg, centre, centre),
         required_wrenches(load.mass_high_kg, centre, centre, acceleration=cfg.acceleration_m_s2, safety=cfg.safety),
         centre=centre,
-        f_max=cfg.crush_share * load.crush_n,
+        # A grip is half of all normal forces: those of one side.
+        f_max=2.0 * cfg.crush_share * load.crush_n / len(contacts),
         motors=squeeze.motors(q, contacts),
     )
+
+
+def _firmest(grip: Grip, load: Load, cfg: PickupCfg) -> float:
+    """Returns how much harder than planned an object may be squeezed."""
+    planned = 0.5 * float(grip.normal.sum())
+    bears = cfg.crush_share * load.crush_n / planned if planned > 0 else np.inf
+    return max(min(cfg.firmest, bears), 1.0)
 
 
 def _owners(robot: Embodiment) -> dict[str, str]:

@@ -58,7 +58,7 @@ def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
         seed: Of the choice.
 
     Raises:
-        InputError: The belief says nothing about this scene.
+        InputError: The belief speaks of something else.
     """
     labels = [str(label) for label in belief.header.meta["labels"]]
     samples = load_arrays(belief.path / "posterior.npz")["samples"]
@@ -71,14 +71,12 @@ def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
             continue
         name = label if label in known else label.rpartition(".")[0]
         if name not in known:
-            continue
+            raise InputError(f"{belief.path} speaks of {label}, which this scene lacks: identify with its model")
         if names[-1:] == [name]:
             sizes[-1] += 1
         else:
             names.append(name)
             sizes.append(1)
         columns.append(k)
-    if not names:
-        raise InputError(f"{belief.path} says nothing about this scene, which has {', '.join(sorted(known))}")
     chosen = np.random.default_rng(seed).integers(0, len(samples), n)
     return Draws(tuple(names), tuple(sizes), samples[chosen][:, columns])

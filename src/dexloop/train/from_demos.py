@@ -83,10 +83,12 @@ def _past(
     """Writes down since when which phase goes on, and where the object was in the palm when the lift began."""
     phase, t = demos["phase"].astype(int), demos["t"]
     new = np.r_[True, (phase[1:] != phase[:-1]) | (episode[1:] != episode[:-1])]
-    since = t[np.maximum.accumulate(np.where(new, np.arange(len(t)), 0))]
+    # A phase begins when it is chosen, which is at the moment before its first one.
+    chosen = np.arange(len(t)) - np.r_[False, episode[1:] == episode[:-1]]
+    since = t[np.maximum.accumulate(np.where(new, chosen, 0))]
     place = se3.transform(se3.inverse(palm), thing[:, :3, 3])
     begins = np.flatnonzero((phase == _LIFT) & new)
     lifted = np.full((int(episode.max()) + 1, 3), np.nan)
-    lifted[episode[begins]] = place[begins]
+    lifted[episode[begins]] = place[chosen[begins]]
     before = np.where((phase < _LIFT)[:, None], np.nan, lifted[episode])
     return Past(se3.from_pose(demos["start"])[episode][now], phase[now], since[now], before[now])

@@ -1,4 +1,4 @@
-"""From demonstrations to a policy: imitation, then corrections where the policy itself got to."""
+"""From demonstrations to a policy, by imitation."""
 
 from __future__ import annotations
 
