@@ -15,7 +15,7 @@ help: ## show this list
 
 setup: $(STAMP) ## make .venv and install dexloop into it (the others do this by themselves)
 
-demo: $(STAMP) ## scan and push an object in the lab, make its twin, identify it; report and film in runs/demo
+demo: $(STAMP) ## in the lab: scan, pushes, a film of a hand; twin, belief, demonstrations, policy; report in runs/demo
 	$(BIN)/dexloop demo --out runs/demo
 
 test: $(STAMP) ## run the tests
