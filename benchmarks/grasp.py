@@ -39,7 +39,7 @@ from dexloop.lab.objects import OBJECTS, make
 from dexloop.lab.rig import LabRig
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.collision import Collisions
-from dexloop.robots.hold import Hold
+from dexloop.robots.hold import Hold, from_arrays, to_arrays
 from dexloop.robots.kinematics import Kinematics
 from dexloop.robots.pickup import Load, Pickup
 from dexloop.robots.planning import plan
@@ -61,7 +61,6 @@ SEEN = 3
 """Poses of the tracker that slip is a mean of."""
 NOMINAL_KG, NOMINAL_FRICTION = 0.2, 0.5
 """What one would guess who has measured nothing."""
-_ARRAYS = ("T_object_palm", "q_open", "q_touch", "points", "normals")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def run() -> list[Metric]:
     ]
 
 
-def _shown(name: str) -> list[dict[str, Any]]:
+def _shown(name: str) -> dict[str, Any]:
     return kept(_holds, name)["holds"]
 
 
@@ -129,16 +128,14 @@ def _holds(name: str) -> dict[str, Any]:
     )  # fmt: skip
     said = ", ".join(f"{h.kind} {h.friction_needed:.2f}" for h in found.holds)
     print(f"holds of {name}: {said or found.reasons}", file=sys.stderr, flush=True)
-    plain = [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in h.__dict__.items()} for h in found.holds]
-    return {"holds": plain}
+    return {"holds": {k: v.tolist() for k, v in to_arrays(found.holds).items()} if found.holds else {}}
 
 
-def _trials(name: str, seed: int, shown: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _trials(name: str, seed: int, shown: dict[str, Any]) -> dict[str, str]:
     """Tries all ways in one lab; its belief errs as it did in one of the labs in which `identify` was measured."""
     like = BELIEFS[seed % len(BELIEFS)]
     found = Found(**kept(find, "poses", name, like, IdentifyCfg(), False, False, MOTIONS))
-    holds = [Hold(**{k: np.array(v) if k in _ARRAYS else tuple(v) if isinstance(v, list) else v for k, v in h.items()})
-             for h in shown]  # fmt: skip
+    holds = from_arrays({k: np.array(v) for k, v in shown.items()}) if shown else []
     known = np.isfinite([found.finger, found.mass_high]).all()
     out = {
         label: trial(name, seed, holds, found, way) if known or way.factor is None else "not identified"

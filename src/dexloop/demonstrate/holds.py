@@ -16,6 +16,7 @@ from dexloop.demonstrate.retarget import Retargeter
 from dexloop.demonstrate.touching import Touching
 from dexloop.robots.grip import carrying_wrench, hold_forces_batch, required_wrenches
 from dexloop.robots.hold import Hold
+from dexloop.robots.pickup import PickupCfg
 from dexloop.robots.squeeze import Squeeze
 
 FRICTIONS = np.array([0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.36, 0.43, 0.5, 0.6, 0.75, 0.9])
@@ -27,8 +28,6 @@ _LITTLE = np.array([0.006, 0.006, 0.006, 0.08, 0.08, 0.08])
 _PARENTS = 6
 _ALIKE_M = 0.015
 """Two holds whose palms are nearer than this, on average over the object's size, are one."""
-_BACK_M = 0.12
-"""From how far the hand comes."""
 _IN_THE_WAY_M = 0.004
 """How deep the open hand may be in the object on its way [m]: it would move it a little."""
 
@@ -112,7 +111,7 @@ def _way_is_free(touching: Touching, posture: Posture) -> None:
     """Checks that the open hand gets there from behind."""
     q = posture.q_open
     for part in (0.15, 0.3, 0.6, 1.0):
-        T = se3.from_rt(np.eye(3), -part * _BACK_M * posture.T_world_palm[:3, 2]) @ posture.T_world_palm
+        T = se3.from_rt(np.eye(3), -part * PickupCfg().back_m * posture.T_world_palm[:3, 2]) @ posture.T_world_palm
         found = touching.reach(T, q)
         if found is None:
             raise Unfit("the arm does not reach")

@@ -28,6 +28,7 @@ from dexloop.demonstrate.retarget import Retargeted, Retargeter
 from dexloop.demonstrate.retarget_figure import retarget_figure
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import Watched, watch
+from dexloop.policy.fields import POINTS
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import Hold, to_arrays
@@ -44,7 +45,6 @@ from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
 TIMESTEP_S, MAX_DELAY_S = 0.002, 0.15
-_POINTS = 128
 _SLIPPING = 10.0
 """MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
 
@@ -177,7 +177,7 @@ def surface_points(scene: Scene, thing: str) -> Float[np.ndarray, "128 3"]:
     T = se3.from_rt(data.xmat[body].reshape(3, 3), data.xpos[body])
     cloud = se3.transform(se3.inverse(T), surface(model, data, geoms))
     chosen, far = [0], np.full(len(cloud), np.inf)
-    for _ in range(_POINTS - 1):  # each is the one farthest from those before it
+    for _ in range(POINTS - 1):  # each is the one farthest from those before it
         far = np.minimum(far, np.linalg.norm(cloud - cloud[chosen[-1]], axis=1))
         chosen.append(int(np.argmax(far)))
     return cloud[chosen]

@@ -15,6 +15,7 @@ from dexloop.robots.collision import robot_bodies
 from dexloop.robots.describe import qpos_addresses
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
+from dexloop.robots.pickup import fingers_of_bodies
 from dexloop.robots.pointcloud import collides, surface
 from dexloop.sim.scene import Scene
 
@@ -73,12 +74,8 @@ class Touching:
         self._hand = np.array([embodiment.joints.index(j) for j in embodiment.hand_joints], dtype=int)
         palm = int(self.model.site_bodyid[self.model.site(embodiment.palm).id])
         below = [b for b in range(self.model.nbody) if _descends(self.model, b, palm)]
-        self._finger = dict.fromkeys(below, "")
-        for tip in embodiment.fingertips:
-            body = self.model.body(tip.body).id
-            while body not in (0, palm):
-                self._finger[body] = tip.name
-                body = int(self.model.body_parentid[body])
+        fingers = fingers_of_bodies(embodiment)
+        self._finger = {b: fingers.get(names[b], "") for b in below}
         self._palm_geoms = self._geoms(palm)
         self._hand_geoms = [g for b in below for g in self._geoms(b)]
         self._object_geoms = self._geoms(self._object)

@@ -168,7 +168,7 @@ class Pickup:
     def finger_forces(self) -> Float[np.ndarray, " f"]:
         """Returns the normal force that each finger shall press with, thumb last [N]."""
         bodies = {tip.name: tip for tip in self.embodiment.fingertips}
-        owner = _owners(self.embodiment)
+        owner = fingers_of_bodies(self.embodiment)
         forces = dict.fromkeys(bodies, 0.0)
         for link, force in zip(self.hold.links, self.grip.normal, strict=True):
             if link in owner:
@@ -218,8 +218,8 @@ def _firmest(grip: Grip, load: Load, cfg: PickupCfg) -> float:
     return max(min(cfg.firmest, bears), 1.0)
 
 
-def _owners(robot: Embodiment) -> dict[str, str]:
-    """Returns which finger each of the hand's bodies belongs to."""
+def fingers_of_bodies(robot: Embodiment) -> dict[str, str]:
+    """Returns which finger each of the hand's bodies belongs to, by name; those of the palm belong to none."""
     model = Kinematics(robot).model
     palm = int(model.site_bodyid[model.site(robot.palm).id])
     found = {}
