@@ -5,10 +5,11 @@ A joint's state is where it was last sent, its speed and its acceleration, as di
     v' = (q' - q) / h,    a' = (v' - v) / h,    j' = (a' - a) / h,    with h the time since the last command.
 
 A state is safe if the shortest stop from it, with the jerk and acceleration that are allowed, stays within the limits
-of position and speed. `brake` gives the next command of a stop. However long h is, it leads from a safe state to a
+of position and speed. `brake` gives the next command of that stop. However long h is, it leads from a safe state to a
 safe one: these differences brake at least as well as the smooth motion does, for each new acceleration acts at once
-(tests/rig/test_braking.py tries it ten million times). So a target is followed exactly where that is safe, and where
-it is not, as nearly as is safe; a safe command is always left.
+(`tests/rig/test_braking.py` tries it a million times). A state is also safe if it is so slow that the next command may
+be to stand still. So a target is followed exactly where that is safe, and where it is not, as nearly as is safe; a safe
+command is always left.
 
 All compiled code is in this one file: numba's cache would not notice a change in another.
 """
@@ -58,16 +59,33 @@ def extent(v, a, A, J):
 
 @njit(cache=True, nogil=True)
 def brake(v, a, h, A, J):
-    """Returns the next acceleration of a stop: as near as it may get to where the final turn to rest begins."""
+    """Returns the next acceleration of the shortest stop: as near as it may get to where its final turn begins."""
     turn = -2.0 * J * v / (math.sqrt(J * J * h * h + 2.0 * J * abs(v)) + J * h)
     return min(max(turn, max(a - J * h, -A)), min(a + J * h, A))
 
 
 @njit(cache=True, nogil=True)
-def safe(q, v, a, low, high, V, A, J, slack):
-    """Whether the shortest stop stays within the limits, of position but for a slack that is below rounding."""
+def holds(v, a, A, J, soonest):
+    """Whether it may stand still from the next command on, if that comes no sooner than is said [s]."""
+    return abs(v) <= A * soonest and abs(v) / soonest + abs(a) <= J * soonest
+
+
+@njit(cache=True, nogil=True)
+def safe(q, v, a, low, high, V, A, J, slack, soonest):
+    """Whether it may stand still at once, or the shortest stop stays within the limits.
+
+    Those of position have a slack that is below rounding.
+    """
+    if holds(v, a, A, J, soonest):
+        return low <= q <= high and abs(v) <= V
     up, down, fastest, slowest = extent(v, a, A, J)
     return q + up <= high + slack and q - down >= low - slack and fastest <= V and slowest >= -V
+
+
+@njit(cache=True, nogil=True)
+def stop(v, a, h, A, J, soonest):
+    """Returns the next acceleration of a stop that leads from any safe state to a safe state."""
+    return -v / h if holds(v, a, A, J, soonest) else brake(v, a, h, A, J)
 
 
 @njit(cache=True, nogil=True)
@@ -78,7 +96,7 @@ def _overshoots(gap, v, a, A, J, allowed):
 
 
 @njit(cache=True, nogil=True)
-def _follow(q, v, a, x, drift, h, low, high, V, A, J, slack):
+def _follow(q, v, a, x, drift, h, low, high, V, A, J, slack, soonest):
     """Returns the acceleration that follows a target x, which moves at a speed `drift`, as nearly as is safe."""
     lowest, highest = max(a - J * h, -A), min(a + J * h, A)
     wanted = min(max(((x - q) / h - v) / h, lowest), highest)
@@ -97,13 +115,13 @@ def _follow(q, v, a, x, drift, h, low, high, V, A, J, slack):
                 near = middle
         wanted = near
     new = v + wanted * h
-    if safe(q + new * h, new, wanted, low, high, V, A, J, slack):
+    if safe(q + new * h, new, wanted, low, high, V, A, J, slack, soonest):
         return wanted
-    near, far = brake(v, a, h, A, J), wanted
+    near, far = stop(v, a, h, A, J, soonest), wanted
     for _ in range(_HALVINGS):
         middle = 0.5 * (near + far)
         new = v + middle * h
-        if safe(q + new * h, new, middle, low, high, V, A, J, slack):
+        if safe(q + new * h, new, middle, low, high, V, A, J, slack, soonest):
             near = middle
         else:
             far = middle
@@ -111,7 +129,7 @@ def _follow(q, v, a, x, drift, h, low, high, V, A, J, slack):
 
 
 @njit(cache=True, nogil=True)
-def step(state, target, before, h, bounds, stopping, why):
+def step(state, target, before, h, bounds, soonest, stopping, why):
     """Moves the state on by one command, in place, and returns all reasons together.
 
     Args:
@@ -120,6 +138,7 @@ def step(state, target, before, h, bounds, stopping, why):
         before: What was asked for the last time [n]; the target is put there.
         h: Since the last command [s].
         bounds: Lowest and highest position, speed, acceleration, jerk, and what counts as rounding [rad or m], [6, n].
+        soonest: No two commands are closer [s].
         stopping: Brake, whatever was asked for.
         why: Reasons by joint, as bits [n]; written.
     """
@@ -130,7 +149,7 @@ def step(state, target, before, h, bounds, stopping, why):
         A, J, slack = bounds[3, i], bounds[4, i], bounds[5, i]
         why[i] = 0
         if stopping:
-            q_new = q + (v + brake(v, a, h, A, J) * h) * h
+            q_new = q + (v + stop(v, a, h, A, J, soonest) * h) * h
         else:
             x = min(max(target[i], low), high)
             if abs(x - target[i]) > slack:
@@ -144,14 +163,14 @@ def step(state, target, before, h, bounds, stopping, why):
                 bits |= ACCELERATION
             elif abs(pull - a) > J * h:
                 bits |= JERK
-            elif not safe(x, new, pull, low, high, V, A, J, slack):
+            elif not safe(x, new, pull, low, high, V, A, J, slack, soonest):
                 bits |= BRAKING
             q_new = x
             if bits:
                 drift = (x - before[i]) / h
                 if abs(drift) > V:
                     drift = 0.0
-                q_new = q + (v + _follow(q, v, a, x, drift, h, low, high, V, A, J, slack) * h) * h
+                q_new = q + (v + _follow(q, v, a, x, drift, h, low, high, V, A, J, slack, soonest) * h) * h
             why[i] |= bits
             before[i] = x
         reasons |= why[i]

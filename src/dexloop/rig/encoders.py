@@ -61,6 +61,8 @@ def _see(reading, told, last, since, told_before, different, far):
             noisy += 1
             repeated += same
         if same:
+            if since[i] != since[i]:  # the first command came after this reading
+                since[i] = told[i]
             if abs(told[i] - since[i]) > far[i] and frozen == ALIVE:
                 frozen = i
             if not has_noise:

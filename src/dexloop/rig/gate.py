@@ -1,9 +1,9 @@
 """The safety gate: every command passes it, is made harmless, or stops the robot.
 
-It is a plain state machine without clock, thread or device of its own. `see` tells it what was measured, `decide` what a
-policy asks for, and it answers what may be sent. Whatever comes in, what goes out keeps the limits of position, speed,
-acceleration and jerk, as differences of what was sent; see `dexloop.rig.braking`. Once stopped it stays stopped until a
-person resets it.
+It is a plain state machine without clock, thread or device of its own. `see` tells it what was measured, `decide` what
+a policy asks for, and it answers what may be sent. Whatever comes in, what goes out keeps the limits of position,
+speed, acceleration and jerk, as differences of what was sent; see `dexloop.rig.braking`. Once stopped it stays stopped
+until a person resets it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Gate:
         n = len(limits.joints)
         low, high = limits.position.T
         rates = np.stack([limits.speed, limits.acceleration, limits.jerk]) * (1.0 - _MARGIN)
-        h = SOONEST * limits.period_s
+        self._soonest = h = SOONEST * limits.period_s
         slack = _SLACK * RETREAT * np.min(rates * np.array([[h], [h**2], [h**3]]), axis=0)
         self._bounds = np.vstack([low, high, rates, slack])
         self._calm = np.vstack([low, high, RETREAT * rates, slack])
@@ -121,7 +121,7 @@ class Gate:
         self._over: float | None = None
         self._lowest: float | None = None
         self._carried: float | None = None
-        self._waypoint = 0
+        self._waypoint = -1  # it comes to rest first
         self._encoders.forget()
 
     @property
@@ -213,8 +213,7 @@ class Gate:
         if not t >= self._t or t == math.inf:
             self._stop(self._t, Reason.CLOCK)
             t = self._t
-        # One number that is not finite makes the sum so; large ones may too, and are then looked at again.
-        if not math.isfinite(target.sum()) and not np.isfinite(target).all():
+        if not np.isfinite(target).all():
             k = int(np.argmin(np.isfinite(target)))
             self._stop(t, Reason.COMMAND, self.limits.joints[k], float(target[k]))
         if self.position is None:
@@ -234,7 +233,7 @@ class Gate:
                     self._stop(t, Reason.LATE)
                 self._state[1:] = 0.0
                 h = self.limits.period_s
-            elif h < SOONEST * self.limits.period_s:
+            elif h < self._soonest * (1.0 - 1e-9):
                 if not self._reasons:
                     self.ledger.add(Event(t, t, 1, Action.HOLD, (Reason.TOO_SOON,)))
                     return Decision(None, Action.HOLD, (Reason.TOO_SOON,))
@@ -289,10 +288,10 @@ class Gate:
             bits = 0
         else:
             before = self._state.copy() if self.limits.workspace_m is not None else None
-            bits = int(braking.step(self._state, target, self._asked, h, self._bounds, False, self._why))
+            bits = int(braking.step(self._state, target, self._asked, h, self._bounds, self._soonest, False, self._why))
             if before is not None and self._leaves():
                 self._state = before
-                braking.step(self._state, target, self._asked, h, self._bounds, True, self._why)
+                braking.step(self._state, target, self._asked, h, self._bounds, self._soonest, True, self._why)
                 self._t, sent = t, self._sent()
                 self.ledger.add(Event(t, t, 1, Action.SLOW, (Reason.WORKSPACE,)))
                 return Decision(sent, Action.SLOW, (Reason.WORKSPACE,))
@@ -321,15 +320,14 @@ class Gate:
         state = self._state
         assert state is not None
         still = (np.abs(state[1]) <= _REST * self.limits.speed).all()
-        if not self.retreats or (self._waypoint == 0 and not still):
-            braking.step(state, self._asked, self._asked, h, self._bounds, True, self._why)
-            return
-        if self._waypoint < len(self._retreat):
+        if self._waypoint < 0 and still:
+            self._waypoint = 0
+        if self._waypoint < 0 or not self.retreats:
+            braking.step(state, self._asked, self._asked, h, self._bounds, self._soonest, True, self._why)
+        elif self._waypoint < len(self._retreat):
             goal = self._retreat[self._waypoint]
-            if still and np.allclose(state[0], np.clip(goal, *self._bounds[:2]), atol=1e-6):
-                self._waypoint += 1
-                goal = self._retreat[min(self._waypoint, len(self._retreat) - 1)]
-            braking.step(state, goal, self._asked, h, self._calm, False, self._why)
+            braking.step(state, goal, self._asked, h, self._calm, self._soonest, False, self._why)
+            self._waypoint += np.array_equal(state[0], goal) and not state[1].any()
 
     def _leaves(self) -> bool:
         """Whether the palm is outside its workspace, or would be after a stop from here."""

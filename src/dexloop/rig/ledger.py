@@ -93,7 +93,7 @@ class Event:
 
 
 class Ledger:
-    """Events in order. The first ones are kept; how many came after is counted, and stops and resets are always kept."""
+    """Events in order. The first ones are kept, and stops and resets always; of others it is counted how many came."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
