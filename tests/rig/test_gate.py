@@ -379,7 +379,7 @@ def test_effort_may_be_too_high_for_a_moment():
     for k in range(60):
         high = np.array([0.0, -3.5]) if k % 5 else np.zeros(2)
         assert bench.period(0.0, effort=high).action == Action.PASS
-    for k in range(6):
+    for _ in range(6):
         decision = bench.period(0.0, effort=np.array([0.0, -3.5]))
     assert decision.reasons == (Reason.EFFORT,)
     assert gate.ledger.events[-1].joint == "j1"

@@ -86,13 +86,7 @@ class Guarded:
         with self._lock:
             self.gate.restart()
             self._clear()
-            period, begin = self.gate.limits.period_s, self.rig.now()
-            while not self.gate.seen:
-                if self.rig.now() - begin > FIRST_LOOK_S:
-                    self.rig.disconnect()
-                    raise SetupError(f"{self.features.name} told no joint positions for {FIRST_LOOK_S} s: look at it")
-                self.rig.sleep(period)
-                self._look()
+            self._wait_for_joints()
 
     def disconnect(self) -> None:
         """Lets go of the rig."""
@@ -160,16 +154,28 @@ class Guarded:
 
         Raises:
             InputError: Nobody was named.
+            SetupError: The rig tells no joint positions.
         """
         with self._lock:
-            self.gate.reset(self.rig.now(), person=person)
             if self._rig_stopped:
-                self.connect()
+                self.rig.connect()
+                self._rig_stopped = False
+            self.gate.reset(self.rig.now(), person=person)
+            self._wait_for_joints()
 
     def trial_ended(self, *, success: bool) -> None:
         """Counts failed trials in a row; see `Limits.failures`."""
         with self._lock:
             self.gate.trial_ended(self.rig.now(), success=success)
+
+    def _wait_for_joints(self) -> None:
+        begin = self.rig.now()
+        while not self.gate.seen:
+            if self.rig.now() - begin > FIRST_LOOK_S:
+                self.rig.disconnect()
+                raise SetupError(f"{self.features.name} told no joint positions for {FIRST_LOOK_S} s: look at it")
+            self.rig.sleep(self.gate.limits.period_s)
+            self._look()
 
     def _why(self) -> str:
         return f"{self.features.name} was stopped: {', '.join(self.gate.stopped)}; look at it, then reset it"

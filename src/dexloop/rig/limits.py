@@ -15,9 +15,10 @@ from dexloop.core.errors import InputError, UnknownName
 from dexloop.rig.protocol import CommandInfo, Features
 from dexloop.robots.embodiment import Embodiment
 
-RISE_S = 0.025
-"""Without limits of its own a joint may reach full speed in this time. The lab's pushes need it: their finger brakes at
-12 m/s², for an elbow of an arm that is up to 28 times its top speed a second [s]."""
+RISE_S = 0.015
+"""Without limits of its own a joint may reach full speed in this time. That is much, but pushes need it: their finger
+brakes at 12 m/s², for an elbow of an arm up to 52 times its top speed a second. Tighten it where nothing is pushed [s].
+"""
 SWELL_S = 0.006
 """And full acceleration in this one [s]."""
 STALE_S, PAUSE_S, LATE_PERIODS = 0.1, 0.05, 5
