@@ -249,6 +249,8 @@ def test_rigs_that_cannot_be_guarded():
     rig = Lab(QUICK).rig()
     with pytest.raises(InputError, match="the gate is for joints"):
         Guarded(rig, Gate(Limits.of(load("gripper@wrist"), rate_hz=250.0)))
+    with pytest.raises(InputError, match="no finger"):
+        Guarded(rig, Gate(Limits.of(load("dex16@wrist"), rate_hz=250.0)))
     spy = Spy(rig)
     spy.spoil = lambda _seen: Observation({}, {})
     with pytest.raises(SetupError, match="no joint positions"):

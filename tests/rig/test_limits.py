@@ -34,6 +34,8 @@ def test_a_rig_tells_the_same_and_what_its_fingers_feel():
     assert np.array_equal(limits.position, WHOLE.position)
     assert len(limits.fingers) == 4
     assert limits.fingertip_force_n.tolist() == [50.0] * 4
+    asked = Limits.of_rig(features, fingertip_force_n=np.array([10.0, 20.0, 99.0, np.inf]))
+    assert asked.fingertip_force_n.tolist() == [10.0, 20.0, 50.0, 50.0]
     with pytest.raises(InputError, match="takes no commands"):
         Limits.of_rig(dataclasses.replace(features, command=None))
 

@@ -38,7 +38,7 @@ class Guarded:
         shadow: Compute, compare, never send: `compared` says how far the commands lay from what was measured.
 
     Raises:
-        InputError: The rig takes no commands, or tells no joint positions; or the gate is for other joints.
+        InputError: The rig takes no commands, or tells no joint positions; or the gate is for other joints or fingers.
     """
 
     def __init__(self, rig: Rig, gate: Gate | None = None, *, shadow: bool = False):
@@ -55,6 +55,12 @@ class Guarded:
         """In shadow mode: how far the commands that might have been sent lay from where the joints were, at most
         [rad or m]."""
         self._streams = _streams(rig.features)
+        touch = next((s.channels for s in rig.features.streams if s.kind == "touch"), ())
+        if gate.limits.fingers != tuple(touch):
+            raise InputError(
+                f"the gate limits the forces of {', '.join(gate.limits.fingers) or 'no finger'}, the rig feels those of "
+                f"{', '.join(touch) or 'none'}: use Limits.of_rig"
+            )
         self._samples: dict[str, list[Samples]] = defaultdict(list)
         self._frames: dict[str, list[Frames]] = defaultdict(list)
         self._lock = threading.RLock()
@@ -199,17 +205,17 @@ class Guarded:
         """Brings the robot to rest as the reasons ask for: by its own stop, or by braking and a retreat."""
         period, begin = self.gate.limits.period_s, self.rig.now()
         ask = np.zeros(len(self.gate.limits.joints))  # a stopped gate does not read it
-        while not LET_GO & set(self.gate.stopped):
-            if decision.target is not None:
-                self.rig.send(decision.target)
-            if self.gate.at_rest:
-                return
-            if self.rig.now() - begin > (RETREAT_S if self.gate.retreats else BRAKE_S):
-                break
-            self.rig.sleep(period)
-            with self._failures():
+        with self._failures():
+            while not LET_GO & set(self.gate.stopped):
+                if decision.target is not None:
+                    self.rig.send(decision.target)
+                if self.gate.at_rest:
+                    return
+                if self.rig.now() - begin > (RETREAT_S if self.gate.retreats else BRAKE_S):
+                    break
+                self.rig.sleep(period)
                 self._look()
-            decision = self.gate.decide(self.rig.now(), ask)
+                decision = self.gate.decide(self.rig.now(), ask)
         self._rig_stopped = True
         self.rig.stop()
 

@@ -111,7 +111,11 @@ class Limits:
     @staticmethod
     def of_rig(features: Features, **settings: Any) -> Limits:
         """Returns the limits that a rig tells of itself. Touch sensors give fingertip forces: where one saturates, the
-        force is not known any more.
+        force is not known any more, so no limit is above that.
+
+        Args:
+            features: Of the rig.
+            settings: As in `of`.
 
         Raises:
             InputError: The rig takes no commands.
@@ -121,9 +125,9 @@ class Limits:
             raise InputError(f"rig {features.name!r} takes no commands: there is nothing to limit")
         touch = next((s for s in features.streams if s.kind == "touch"), None)
         if touch is not None:
-            settings.setdefault("fingers", tuple(touch.channels))
+            settings["fingers"] = tuple(touch.channels)
             most = [high for _, high in touch.limits] if touch.limits else [math.inf] * len(touch.channels)
-            settings.setdefault("fingertip_force_n", np.array(most))
+            settings["fingertip_force_n"] = np.minimum(most, settings.get("fingertip_force_n", math.inf))
         c = command
         return _of(c.joints, c.position_limits, c.speed_limits, c.effort_limits, c.rate_hz, settings)
 
