@@ -58,7 +58,7 @@ class Guarded:
         touch = next((s.channels for s in rig.features.streams if s.kind == "touch"), ())
         if gate.limits.fingers != tuple(touch):
             raise InputError(
-                f"the gate limits the forces of {', '.join(gate.limits.fingers) or 'no finger'}, the rig feels those of "
+                f"the gate limits forces of {', '.join(gate.limits.fingers) or 'no finger'}, the rig feels those of "
                 f"{', '.join(touch) or 'none'}: use Limits.of_rig"
             )
         self._samples: dict[str, list[Samples]] = defaultdict(list)
