@@ -8,7 +8,10 @@ import pytest
 from dexloop.core.artifact import save_arrays, writing
 from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
+from dexloop.robots.catalog import load
 from dexloop.sim.believed import draw
+from dexloop.sim.parts import Primitive, Robot, Table, Thing
+from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.world import World
 from tests.sim.scenes import push_scene
 
@@ -62,3 +65,17 @@ def test_values_are_replaced_or_added(tmp_path: Path):
 def test_a_belief_about_something_else_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"speaks of mug\.mass"):
         draw(belief(tmp_path, ["mug.mass", "clock.camera"]), push_scene(), 3)
+
+
+def test_the_whole_hand_slides_as_its_fingertips_do(tmp_path: Path):
+    labels = ["object.mass", "fingertip.friction"]
+    scene = compose(
+        Table(), Robot(load("dex16@wrist")), Thing("cube", Primitive("box", (0.02, 0.02, 0.02)), 0.1),
+        cfg=SceneCfg(max_delay_s=0.0),
+    )  # fmt: skip
+    draws = draw(belief(tmp_path, labels), scene, 5)
+    drawn = draws.by_name()
+    np.testing.assert_array_equal(drawn["object.friction"], drawn["fingertip.friction"])
+    other = draws.with_hand_friction(np.full(5, 0.7)).by_name()
+    assert (other["object.friction"] == 0.7).all()
+    assert (other["fingertip.friction"] == 0.7).all()

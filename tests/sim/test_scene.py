@@ -4,7 +4,8 @@ import pytest
 import trimesh
 
 from dexloop.core.errors import InputError
-from dexloop.sim.parts import Primitive, Table, Thing
+from dexloop.robots.catalog import load
+from dexloop.sim.parts import Primitive, Robot, Table, Thing
 from dexloop.sim.scene import Scene, SceneCfg, compose
 from dexloop.sim.shape import Mesh, Shape
 from dexloop.sim.world import World
@@ -75,3 +76,23 @@ def test_the_configuration_reaches_the_model():
     )
     assert model.actuator_history[0, 0] >= 20
     assert SceneCfg().max_delay_s > 0
+
+
+def test_bare_links_leave_it_to_the_object_how_it_slides_on_them():
+    thing = Thing("cube", Primitive("box", (0.02,) * 3), 0.1, pose=(0, 0, 0.6, 1, 0, 0, 0), friction=0.37)
+    hand = load("dex16@wrist")
+    scene = compose(Robot(hand, fingertip_friction=0.81), thing, cfg=SceneCfg(max_delay_s=0.0))
+    model, data = scene.model, mujoco.MjData(scene.model)
+    pads = {name for fingertip in hand.fingertips for name in fingertip.geoms}
+    seen = {"pad": set(), "bare": set()}
+    at = int(model.joint("cube.free").qposadr[0])
+    for geom in np.flatnonzero((model.geom_contype > 0) & (model.geom_bodyid != model.body("cube").id)):
+        mujoco.mj_kinematics(model, data)
+        data.qpos[at : at + 3] = data.geom_xpos[geom]
+        mujoco.mj_forward(model, data)
+        for contact in data.contact:
+            other = contact.geom[contact.geom != model.geom("cube.0").id]
+            if len(other) == 1:
+                kind = "pad" if model.geom(int(other[0])).name in pads else "bare"
+                seen[kind].add(round(float(contact.friction[0]), 6))
+    assert seen == {"pad": {0.81}, "bare": {0.37}}

@@ -81,7 +81,7 @@ def variations(
         made = [_drawn(robot, scene, holds, T_world_object, load, rng) for _ in range(len(batch))]
         masses = np.array([e.load.mass_kg for _, e in made]) * np.exp(rng.normal(0.0, HEAVIER_SD, len(made)))
         frictions = np.array([e.load.friction for _, e in made]) * rng.uniform(*BETTER, len(made))
-        batch = batch.with_values("object.mass", masses).with_values("fingertip.friction", frictions)
+        batch = batch.with_values("object.mass", masses).with_hand_friction(frictions)
         done = replay(
             scene, thing, [p for p, _ in made], np.stack([e.T_world_object for _, e in made]), batch, shake=False
         )

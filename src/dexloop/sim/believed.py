@@ -16,6 +16,7 @@ from dexloop.sim.scene import Scene
 _NOT_OF_THE_WORLD = ("clock.", "gain.", "bias.")
 """What a belief also holds: of sensors, which no simulation needs."""
 _DELAY = "actuator.delay"
+_FINGERTIP, _OBJECT = "fingertip.friction", "object.friction"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,15 @@ class Draws:
         changed[:, sum(self.sizes[: self.names.index(name)])] = values
         return Draws(self.names, self.sizes, changed)
 
+    def with_hand_friction(self, values: Float[np.ndarray, " n"]) -> Draws:
+        """Returns worlds in which the object slides on the whole hand as it does on a fingertip."""
+        return self.with_values(_FINGERTIP, values).with_values(_OBJECT, values)
+
 
 def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
     """Draws worlds from a belief.
+
+    How the object slides on a palm or on a finger's link, which no push tells, is taken to be as on a fingertip.
 
     Args:
         belief: Of an object and a robot.
@@ -79,4 +86,7 @@ def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
             sizes.append(1)
         columns.append(k)
     chosen = np.random.default_rng(seed).integers(0, len(samples), n)
-    return Draws(tuple(names), tuple(sizes), samples[chosen][:, columns])
+    draws = Draws(tuple(names), tuple(sizes), samples[chosen][:, columns])
+    if _FINGERTIP in labels and _OBJECT not in labels:
+        return draws.with_hand_friction(samples[chosen, labels.index(_FINGERTIP)])
+    return draws

@@ -22,8 +22,9 @@ COLLISION_GROUP = 3
 
 TABLE_PRIORITY = 1
 FINGERTIP_PRIORITY = 2
-"""In a contact the geom of higher priority sets friction and softness, so that object on table, object in fingers and
-object on anything else are three independent surfaces with a parameter each."""
+"""In a contact the geom of higher priority sets friction and softness, so that there are three independent surfaces with a
+parameter each: object on table (`table.friction`), object on fingertips (`fingertip.friction`) and object on anything
+else, palm and finger links as well (`object.friction`)."""
 
 
 @runtime_checkable
@@ -209,11 +210,17 @@ class Robot:
     """Time constant [s] and damping ratio of the fingertips' contacts; None leaves the model's own."""
 
     def add_to(self, spec: mujoco.MjSpec) -> None:
-        """Attaches the robot's model and gives its fingertips priority in contacts."""
+        """Attaches the robot's model and gives its fingertips priority in contacts; where it is bare, what it touches
+        decides."""
         pose = se3.to_pose(np.asarray(self.T_world_base))
         robot = self.embodiment.make_spec()
         for key in list(robot.keys):  # a keyframe of the robot alone does not fit the whole scene
             robot.delete(key)
+        pads = {name for fingertip in self.embodiment.fingertips for name in fingertip.geoms}
+        for geom in robot.geoms:
+            if geom.name not in pads:
+                # MuJoCo takes the rougher of two surfaces: a smooth one leaves it to the other.
+                geom.priority, geom.friction = 0, [0.0, 0.0, 0.0]
         spec.attach(robot, frame=spec.worldbody.add_frame(pos=pose[:3], quat=pose[3:]), prefix="")
         for fingertip in self.embodiment.fingertips:
             for name in fingertip.geoms:
