@@ -28,7 +28,6 @@ from dexloop.core.errors import DexloopError, InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.holds import find_holds
 from dexloop.demonstrate.retarget import Retargeter
-from dexloop.demonstrate.stage import open_scene, standing
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import watch
 from dexloop.identify.cfg import IdentifyCfg
@@ -43,6 +42,7 @@ from dexloop.robots.hold import Hold, from_arrays, to_arrays
 from dexloop.robots.kinematics import Kinematics
 from dexloop.robots.pickup import Load, Pickup
 from dexloop.robots.planning import plan
+from dexloop.robots.staging import open_scene, robot_of, standing
 from dexloop.robots.trajectory import through
 from dexloop.sim.parts import Robot, Table, Thing
 from dexloop.sim.scene import Scene, SceneCfg, compose
@@ -115,7 +115,7 @@ def _holds(name: str) -> dict[str, Any]:
     lab = Lab(LabCfg(object=name, seed=FILM_SEED))
     with tempfile.TemporaryDirectory() as folder:
         film = capture(lab.rig(), [HumanVideo()], Path(folder) / "film")
-        robot, _, scene = open_scene(known_twin(film, Path(folder) / "twin"), film)
+        robot, _, scene = open_scene(known_twin(film, Path(folder) / "twin"), robot_of(film))
         cfg, recording = DemonstrateCfg(), next(iter(film.recordings.values()))
         body = scene.roles["object"].bodies[0]
         watched = watch(recording, shape_of(scene.model, body), None, cfg, lambda _text, _done: None)

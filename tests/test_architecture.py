@@ -26,7 +26,7 @@ FOUNDATIONS: dict[str, set[str]] = {
     "robots": {"core", "sim"},
     "vision": {"core", "sim", "robots"},
     "rig": {"core", "sim", "robots", "vision"},
-    "policy": {"core", "robots", "rig"},
+    "policy": {"core", "sim", "robots", "rig"},
 }
 ALLOWED: dict[str, set[str]] = {
     **FOUNDATIONS,

@@ -7,10 +7,11 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.demonstrate.episodes import variations
 from dexloop.demonstrate.holds import find_holds
-from dexloop.demonstrate.replay import DROPPED, HELD, MISSED, SLIPPED, replay
+from dexloop.demonstrate.replay import replay
 from dexloop.demonstrate.retarget import Retargeter
 from dexloop.demonstrate.touching import Touching
 from dexloop.robots.hold import Hold
+from dexloop.robots.outcome import DROPPED, HELD, MISSED, SLIPPED
 from dexloop.robots.pickup import PHASES, Load, Pickup
 from dexloop.sim.believed import Draws
 from dexloop.sim.scene import Scene

@@ -6,10 +6,11 @@ import pytest
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.policy.contract import Terms
-from dexloop.policy.observation import decode_pose
+from dexloop.policy.observation import decode_pose, encode_loads
 from dexloop.robots.catalog import load
 from dexloop.robots.kinematics import Kinematics
-from dexloop.train.from_demos import believed, examples_of
+from dexloop.robots.pickup import Load
+from dexloop.train.from_demos import examples_of
 
 ROBOT = load("gripper@wrist")
 TERMS = Terms.of(ROBOT, rate_hz=50.0)
@@ -75,7 +76,7 @@ def test_belief_is_that_of_the_episode():
     found = examples_of(demos(), ROBOT, TERMS, BASE, POINTS)
     np.testing.assert_allclose(found.observation["belief"][0], [np.log(0.2), np.log(1.25) / 1.96, 0.3, 0.0])
     np.testing.assert_allclose(found.observation["belief"][-1], [np.log(0.4), np.log(1.25) / 1.96, 0.6, 0.0])
-    np.testing.assert_allclose(believed(np.array([0.4]), np.array([0.5]), np.array([0.6]))[0],
+    np.testing.assert_allclose(encode_loads([Load(0.4, 0.5, 0.6)])[0],
                                found.observation["belief"][-1])  # fmt: skip
 
 

@@ -29,24 +29,19 @@ from dexloop.demonstrate.retarget_figure import retarget_figure
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import Watched, watch
 from dexloop.policy.fields import POINTS
-from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import Hold, to_arrays
 from dexloop.robots.pickup import Load, Pickup
 from dexloop.robots.pointcloud import collides, surface
+from dexloop.robots.staging import open_scene, robot_of, standing
 from dexloop.sim.believed import draw
-from dexloop.sim.parts import Robot
-from dexloop.sim.saving import ModelFile
-from dexloop.sim.scene import Scene, SceneCfg, compose
+from dexloop.sim.scene import Scene
 from dexloop.sim.shape import shape_of
 from dexloop.vision.appearance import SplatAppearance
 from dexloop.vision.hand_figure import hand_figure
 from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
-TIMESTEP_S, MAX_DELAY_S = 0.002, 0.15
-_SLIPPING = 10.0
-"""MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +110,7 @@ def learn(
     """Does the same without writing anything."""
     tell = progress or (lambda _text, _done: None)
     film = _film(capture, cfg)
-    robot, base, scene = open_scene(twin, capture)
+    robot, base, scene = open_scene(twin, robot_of(capture))
     thing = scene.model.body(scene.roles["object"].bodies[0]).name
     watched = watch(film, *_looks(twin, scene, thing, film), cfg, tell)
     retargeter = Retargeter(robot)
@@ -150,24 +145,6 @@ def learn(
     )  # fmt: skip
 
 
-def open_scene(twin: Twin, capture: Capture) -> tuple[Embodiment, Float[np.ndarray, "4 4"], Scene]:
-    """Opens the twin with the robot of the recordings in it, fit for holding; also says where the robot stands.
-
-    Raises:
-        InputError: No recording says which robot, or there is not exactly one object.
-    """
-    about = next((r.robot for r in capture.recordings.values() if r.robot), None)
-    if about is None:
-        raise InputError(f"no recording in {capture.path} says which robot stands there: record one with the robot")
-    robot = load_robot(str(about["name"]))
-    base = np.asarray(about.get("T_world_base", np.eye(4)), dtype=np.float64)
-    cfg = SceneCfg(timestep_s=TIMESTEP_S, max_delay_s=MAX_DELAY_S, impratio=_SLIPPING, noslip_iterations=3)
-    scene = compose(ModelFile(twin.path / "scene.xml"), Robot(robot, base), cfg=cfg)
-    if "object" not in scene.roles:
-        raise InputError("the twin has not exactly one free object: say which by making a twin of it alone")
-    return robot, base, scene
-
-
 def surface_points(scene: Scene, thing: str) -> Float[np.ndarray, "128 3"]:
     """Returns points on the object's colliding surface, in its own frame, spread evenly [m]."""
     model, data = scene.model, mujoco.MjData(scene.model)
@@ -181,17 +158,6 @@ def surface_points(scene: Scene, thing: str) -> Float[np.ndarray, "128 3"]:
         far = np.minimum(far, np.linalg.norm(cloud - cloud[chosen[-1]], axis=1))
         chosen.append(int(np.argmax(far)))
     return cloud[chosen]
-
-
-def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
-    """Returns where a film shows the object, standing on the table as its twin does: only place and turn are new."""
-    joint = scene.model.body_jntadr[scene.model.body(scene.roles["object"].bodies[0]).id]
-    adr = int(scene.model.jnt_qposadr[joint])
-    rest = se3.from_pose(scene.model.qpos0[adr : adr + 7])
-    turn = T_world_object[:3, :3] @ rest[:3, :3].T
-    yaw = float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
-    R = se3.quat_to_matrix(se3.so3_exp(np.array([0.0, 0.0, yaw])))
-    return se3.from_rt(R @ rest[:3, :3], np.array([*T_world_object[:2, 3], rest[2, 3]]))
 
 
 def _film(capture: Capture, cfg: DemonstrateCfg) -> Recording:

@@ -49,6 +49,7 @@ class Bench:
         camera: Nominal calibration of the fixed camera.
         nice: Draw shadows and smooth edges.
         seed: Of the sensors' noise.
+        session: Which time the bench is used; the noise is another each time.
     """
 
     def __init__(
@@ -61,12 +62,13 @@ class Bench:
         *,
         nice: bool,
         seed: int,
+        session: int = 0,
     ):
         self.embodiment, self.camera = embodiment, camera
         base = BASE_WRIST if embodiment.name.endswith("@wrist") else BASE_ARM
         self.T_world_base = se3.from_rt(np.eye(3), np.array(base))
         self._truth = truth
-        self._rng = np.random.default_rng([22, seed])
+        self._rng = np.random.default_rng([22, seed, session] if session else [22, seed])
         robot = Robot(
             embodiment,
             self.T_world_base,
@@ -129,9 +131,16 @@ class Bench:
         data.qvel[:] = 0.0
         mujoco.mj_forward(model, data)
 
-    def place_object(self) -> None:
-        """Puts the object back where it stood, to within a millimetre and a degree, and lets it come to rest."""
-        error = se3.exp(np.concatenate([self._rng.normal(0, 5e-4, 2), np.zeros(3), self._rng.normal(0, 0.01, 1)]))
+    def place_object(self, shift: tuple[float, float, float]) -> None:
+        """Puts the object back where it stood, or beside it, to within a millimetre and a degree, and lets it come to
+        rest.
+
+        Args:
+            shift: Along x and y [m], and about the vertical [rad].
+        """
+        noise = np.concatenate([self._rng.normal(0, 5e-4, 2), np.zeros(3), self._rng.normal(0, 0.01, 1)])
+        error = se3.exp(np.array([0.0, 0.0, 0.0, 0.0, 0.0, shift[2]]) + noise)
+        error[:2, 3] += shift[:2]
         centre = se3.from_rt(np.eye(3), self._truth.T_world_object[:3, 3])
         T = centre @ error @ se3.inverse(centre) @ self._truth.T_world_object
         self.data.qpos[self._pose : self._pose + 7] = se3.to_pose(T)

@@ -52,13 +52,24 @@ class Lab:
             raise InputError(f"robot {cfg.robot!r} cannot reach the object: put it on an arm, as in {cfg.robot}@wrist")
         self._mat = mat_texture(BOARD, board_at=BOARD_AT)
 
-    def rig(self) -> LabRig:
-        """Returns the bench as the engine sees it, anew: the object is back in its place."""
+    def rig(self, session: int = 0) -> LabRig:
+        """Returns the bench as the engine sees it, anew: the object is back in its place.
+
+        Args:
+            session: Noise of sensors and hands is another in each.
+        """
         width, height = self.cfg.picture_px
         eye, target = CAMERA_PLACE
         camera = Camera.from_fov("front", width, height, 0.72, se3.look_at(eye, target))
         bench = Bench(
-            self.object, self._truth, self._embodiment, self._mat, camera, nice=self.cfg.nice, seed=self.cfg.seed
+            self.object,
+            self._truth,
+            self._embodiment,
+            self._mat,
+            camera,
+            nice=self.cfg.nice,
+            seed=self.cfg.seed,
+            session=session,
         )
         operator = LabOperator(
             bench,

@@ -74,9 +74,9 @@ class LabOperator:
                 picture = sensor_noise(renderer.rgb(data, "phone"), rng)
                 yield Frames(np.array([t]), picture[None])
 
-    def place_object(self) -> None:
-        """Puts the object back onto its mark, to within a millimetre and a degree."""
-        self._bench.place_object()
+    def place_object(self, shift: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+        """Puts the object back onto its mark, or beside it, to within a millimetre and a degree."""
+        self._bench.place_object(shift)
 
     def demonstrate(self, *, duration_s: float, fps: float) -> tuple[VideoInfo, Iterator[Frames]]:
         """Films a hand that reaches for the object, grasps and lifts it, with the phone on a stand."""

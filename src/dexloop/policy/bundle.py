@@ -18,6 +18,7 @@ from dexloop.core.status import Status
 from dexloop.policy.contract import Contract
 from dexloop.policy.fields import POINTS
 from dexloop.policy.observation import Observation, decode_pose, require_points, rows
+from dexloop.policy.start import Start
 
 if TYPE_CHECKING:
     from dexloop.policy.network import Network
@@ -99,6 +100,7 @@ def save_policy(
     *,
     points: Mapping[str, Float[Array, "128 3"]],
     training: Mapping[str, Any],
+    start: Start | None = None,
     inputs: Mapping[str, Artifact] | None = None,
     seed: int | None = None,
     status: Status = OK,
@@ -111,6 +113,7 @@ def save_policy(
         network: Trained.
         points: By name, on the surfaces of the objects that it was trained with [m].
         training: How it came about, in plain JSON: options, losses, how many examples.
+        start: Where it begins; without, it cannot be deployed.
         inputs: The artefacts it was trained from, by role.
         seed: Of the training.
         status: How good it is.
@@ -131,6 +134,8 @@ def save_policy(
         cloud = np.array(list(brain.points.values()), dtype=np.float64).reshape(-1, POINTS, 3)
         save_arrays(draft.folder / "points.npz", names=np.array(list(brain.points), dtype=np.str_), points=cloud)
         draft.meta |= {"contract": contract.hash, "objects": list(brain.points), "training": dict(training)}
+        if start is not None:
+            draft.meta["start"] = start.to_json()
         draft.status = status
     return Policy.open(out)
 

@@ -5,7 +5,7 @@ Poses are relative to each other, never to the world: where a bench stands, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +15,13 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.policy.contract import Terms
 from dexloop.policy.fields import LONG_S, PHASES, POINTS
+from dexloop.robots.pickup import Load
 
 Array = np.ndarray
 
 _LIFT = PHASES.index("lift")
+_QUANTILE = 1.96
+"""Of the normal distribution, at which `mass_high_kg` lies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +190,12 @@ def encode_belief(
         raise InputError("the believed mass must be above zero [kg]")
     columns = (np.log(mass_kg), log_mass_sd, friction, friction_sd)
     return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=-1).astype(np.float64)
+
+
+def encode_loads(loads: Sequence[Load]) -> Float[Array, "n 4"]:
+    """Returns what a policy is told of loads: the friction is the least that is likely, and so has no spread."""
+    mass, high, friction = (np.array([getattr(x, k) for x in loads]) for k in ("mass_kg", "mass_high_kg", "friction"))
+    return encode_belief(mass, np.log(high / mass) / _QUANTILE, friction, 0.0)
 
 
 def rows(terms: Terms, fields: Mapping[str, Array]) -> Float[Array, "n d"]:

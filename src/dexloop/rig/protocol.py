@@ -126,8 +126,9 @@ class Operator(Protocol):
         """Walks once around the object with a hand-held camera."""
         ...
 
-    def place_object(self) -> None:
-        """Puts the object back onto its mark; the robot is out of the way."""
+    def place_object(self, shift: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
+        """Puts the object back onto its mark, or shifted from it along x and y [m] and turned about the vertical [rad];
+        the robot is out of the way."""
         ...
 
     def demonstrate(self, *, duration_s: float, fps: float) -> tuple[VideoInfo, Iterator[Frames]]:

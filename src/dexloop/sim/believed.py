@@ -48,9 +48,37 @@ class Draws:
         changed[:, sum(self.sizes[: self.names.index(name)])] = values
         return Draws(self.names, self.sizes, changed)
 
+    @staticmethod
+    def together(*parts: Draws) -> Draws:
+        """Returns the worlds of all parts in one, in the last one's order of parameters; that one has them all.
+
+        What another part lacks is 1 there, which is what factors are where nothing is known.
+        """
+        last = parts[-1]
+        rows = []
+        for part in parts:
+            columns = part.by_name()
+            rows.append(np.concatenate(
+                [columns.get(k, np.ones((len(part), n))) for k, n in zip(last.names, last.sizes, strict=True)], axis=1
+            ))  # fmt: skip
+        return Draws(last.names, last.sizes, np.concatenate(rows))
+
     def with_hand_friction(self, values: Float[np.ndarray, " n"]) -> Draws:
         """Returns worlds in which the object slides on the whole hand as it does on a fingertip."""
         return self.with_values(_FINGERTIP, values).with_values(_OBJECT, values)
+
+
+def mean_of(belief: Belief, label: str, *, otherwise: float) -> float:
+    """Returns the mean of what a belief says of one number, or something else where it says nothing."""
+    labels = [str(name) for name in belief.header.meta["labels"]]
+    if label not in labels:
+        return otherwise
+    return float(np.mean(load_arrays(belief.path / "posterior.npz")["samples"][:, labels.index(label)]))
+
+
+def middle(draws: Draws) -> Draws:
+    """Returns one world in the middle of many: of each number the median."""
+    return Draws(draws.names, draws.sizes, np.median(draws.values, axis=0)[None])
 
 
 def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:

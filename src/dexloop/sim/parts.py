@@ -22,7 +22,7 @@ COLLISION_GROUP = 3
 
 TABLE_PRIORITY = 1
 FINGERTIP_PRIORITY = 2
-"""In a contact the geom of higher priority sets friction and softness, so that there are three independent surfaces with a
+"""In a contact the geom of higher priority sets friction and softness, so that three surfaces have a
 parameter each: object on table (`table.friction`), object on fingertips (`fingertip.friction`) and object on anything
 else, palm and finger links as well (`object.friction`)."""
 

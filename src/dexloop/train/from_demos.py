@@ -9,9 +9,10 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.policy.contract import Terms
 from dexloop.policy.fields import PHASES
-from dexloop.policy.observation import Past, encode_belief, encode_pose, observe
+from dexloop.policy.observation import Past, encode_loads, encode_pose, observe
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.kinematics import Kinematics
+from dexloop.robots.pickup import Load
 from dexloop.train.examples import Examples
 
 _LIFT = PHASES.index("lift")
@@ -19,8 +20,6 @@ _NEEDED = (
     "episode", "t", "phase", "position", "command", "touch", "force", "object", "palm", "start", "mass_kg",
     "mass_high_kg", "friction",
 )  # fmt: skip
-_QUANTILE = 1.96
-"""Of the normal distribution, at which `mass_high_kg` lies."""
 
 
 def examples_of(
@@ -49,7 +48,8 @@ def examples_of(
     now = np.flatnonzero(episode[1:] == episode[:-1])
     after = now + 1
     own = episode[now]
-    belief = believed(demos["mass_kg"], demos["mass_high_kg"], demos["friction"])[own]
+    told = zip(demos["mass_kg"], demos["mass_high_kg"], demos["friction"], strict=True)
+    belief = encode_loads([Load(*(float(v) for v in row)) for row in told])[own]
     palm, thing = se3.from_pose(demos["palm"]), se3.from_pose(demos["object"])
     seen = observe(
         terms, _past(demos, episode, palm, thing, now), t_s=demos["t"][now], q=demos["position"][now],
@@ -68,13 +68,6 @@ def examples_of(
         points[None],
         np.zeros(len(now), dtype=int),
     )
-
-
-def believed(
-    mass_kg: Float[np.ndarray, " n"], mass_high_kg: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, "n 4"]:
-    """Returns what a policy is told of loads: the friction is the least that is likely, and so has no spread."""
-    return encode_belief(mass_kg, np.log(np.asarray(mass_high_kg) / mass_kg) / _QUANTILE, friction, 0.0)
 
 
 def _past(

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from dexloop.core import se3
 from dexloop.core.artifact import load_arrays, require_free
 from dexloop.core.artifacts import Demos, Policy
 from dexloop.core.errors import InputError
 from dexloop.policy.bundle import save_policy
 from dexloop.policy.contract import Terms
+from dexloop.policy.start import Start
 from dexloop.robots.catalog import load as load_robot
+from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.kinematics import Kinematics
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.from_demos import examples_of
 from dexloop.train.imitate import imitate
@@ -53,10 +57,20 @@ def train(
     terms = Terms.of(robot, rate_hz=float(meta["rate_hz"]))
     points = load_arrays(demos.path / "points.npz")["points"]
     base = np.asarray(meta["T_world_base"], dtype=np.float64)
-    examples = examples_of(load_arrays(demos.path / "demos.npz"), robot, terms, base, points)
+    arrays = load_arrays(demos.path / "demos.npz")
+    examples = examples_of(arrays, robot, terms, base, points)
     found = imitate(examples, terms, cfg=cfg, progress=progress)
     inputs: dict[str, Any] = {"demos": demos}
     return save_policy(
         out, found.network, points={str(meta["object"]): points}, training=found.training, inputs=inputs,
+        start=_start(arrays, robot, base),
         seed=cfg.seed, status=found.status, replace=replace,
     )  # fmt: skip
+
+
+def _start(demos: dict[str, np.ndarray], robot: Embodiment, base: np.ndarray) -> Start:
+    """Returns where the first demonstration begins; all of one hold begin alike."""
+    first = demos["command"][0]
+    palm = base @ Kinematics(robot).palm(first)
+    T = se3.inverse(se3.from_pose(demos["start"][int(demos["episode"][0])])) @ palm
+    return Start(T, first[[robot.joints.index(j) for j in robot.hand_joints]])

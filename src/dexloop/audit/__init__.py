@@ -1,0 +1,1 @@
+"""Audit: lays what happened beside what was predicted, and says what to do next."""

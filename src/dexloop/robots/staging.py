@@ -1,0 +1,70 @@
+"""Puts the robot of some recordings into the twin of an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dexloop.core import se3
+from dexloop.core.artifacts import Twin
+from dexloop.core.capture import Capture
+from dexloop.core.errors import InputError
+from dexloop.robots.catalog import load as load_robot
+from dexloop.robots.embodiment import Embodiment
+from dexloop.sim.parts import Robot
+from dexloop.sim.saving import ModelFile
+from dexloop.sim.scene import Scene, SceneCfg, compose
+
+TIMESTEP_S, MAX_DELAY_S = 0.002, 0.15
+_SLIPPING = 10.0
+"""MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
+
+
+def robot_of(capture: Capture) -> Mapping[str, Any]:
+    """Returns what recordings say of the robot.
+
+    Raises:
+        InputError: They say nothing.
+    """
+    about = next((r.robot for r in capture.recordings.values() if r.robot), None)
+    if about is None:
+        raise InputError(f"no recording in {capture.path} says which robot stands there: record one with the robot")
+    return about
+
+
+def open_scene(twin: Twin, about: Mapping[str, Any]) -> tuple[Embodiment, Float[np.ndarray, "4 4"], Scene]:
+    """Opens the twin with a robot in it, fit for holding; also says where the robot stands.
+
+    Args:
+        twin: Of one object.
+        about: What a rig or a recording says of the robot: `name`, and `T_world_base` if known.
+
+    Raises:
+        InputError: There is not exactly one object.
+    """
+    robot = load_robot(str(about["name"]))
+    base = np.asarray(about.get("T_world_base", np.eye(4)), dtype=np.float64)
+    cfg = SceneCfg(timestep_s=TIMESTEP_S, max_delay_s=MAX_DELAY_S, impratio=_SLIPPING, noslip_iterations=3)
+    scene = compose(ModelFile(twin.path / "scene.xml"), Robot(robot, base), cfg=cfg)
+    if "object" not in scene.roles:
+        raise InputError("the twin has not exactly one free object: say which by making a twin of it alone")
+    return robot, base, scene
+
+
+def place_of(scene: Scene, thing: str) -> int:
+    """Returns where in `qpos` an object's pose begins."""
+    return int(scene.model.joint(f"{thing}.free").qposadr[0])
+
+
+def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
+    """Returns where a film shows the object, standing on the table as its twin does: only place and turn are new."""
+    joint = scene.model.body_jntadr[scene.model.body(scene.roles["object"].bodies[0]).id]
+    adr = int(scene.model.jnt_qposadr[joint])
+    rest = se3.from_pose(scene.model.qpos0[adr : adr + 7])
+    turn = T_world_object[:3, :3] @ rest[:3, :3].T
+    yaw = float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
+    R = se3.quat_to_matrix(se3.so3_exp(np.array([0.0, 0.0, yaw])))
+    return se3.from_rt(R @ rest[:3, :3], np.array([*T_world_object[:2, 3], rest[2, 3]]))
