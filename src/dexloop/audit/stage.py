@@ -92,6 +92,7 @@ def audit(
     gap = rate_gap([o.held for c in done for o in c.rehearsed], [c.trial.outcome["verdict"] == "held" for c in done])
     with writing(out, Ledger, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
         write_text(draft.folder / "ledger.jsonl", "\n".join(ledgers.appended(lines, rows)) + "\n")
+        (draft.folder / "traces").mkdir()
         for c in done:
             save_arrays(draft.folder / "traces" / f"{c.trial.number:02d}.npz", **_arrays(c))
         draft.meta |= {

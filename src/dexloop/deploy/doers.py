@@ -77,9 +77,8 @@ class PolicyDoer:
         self, t: float, position: np.ndarray, touch: np.ndarray, T_world_object: np.ndarray, fine: np.ndarray
     ) -> np.ndarray:
         """Asks the policy, and goes evenly to what it answers."""
-        before = self._acting.command[0]
         self._acting.step(t, position[None], touch[None], T_world_object[None])
-        return before + np.minimum(fine * self.rate_hz, 1.0)[:, None] * (self._acting.command[0] - before)
+        return self._acting.path(np.minimum(fine * self.rate_hz, 1.0))[0]
 
 
 class MotionDoer:

@@ -158,7 +158,7 @@ class _Bench:
         """Carries one trial out, and records it."""
         pilot = number <= self._cfg.pilots
         rig = guarded(self._rig_of(number), gentle=pilot, shadow=self._cfg.shadow)
-        senses = Senses(rig.features)
+        senses = Senses(rig.features, self._stage.robot, pose_late_s=self._late)
         try:
             rig.connect()
             T = self._place(rig, senses, shift)

@@ -114,7 +114,8 @@ def attempt(
         t = rig.now() - at.begin
         assert senses.position is not None
         assert senses.touch is not None
-        targets = doer.step(t, senses.position, senses.touch, senses.T_world_object, fine)
+        thing = senses.T_world_object(carried=doer.phase >= LIFT)
+        targets = doer.step(t, senses.position, senses.touch, thing, fine)
         if doer.phase >= LIFT and not np.isfinite(at.lift):
             at = Moments(at.begin, rig.now())
             moment(at)

@@ -49,6 +49,8 @@ class Acting:
         self.brain, self.embodiment = brain, embodiment
         self.command = np.array(q, dtype=np.float64)
         """What all joints were last told [rad or m]."""
+        self._before = self.command
+        self._speed, self._speed_before = np.zeros_like(self.command), np.zeros_like(self.command)
         self.past = Past.start(T_world_object, t_s)
         self._belief, self._points = belief, points
         self._T_world_base = np.asarray(T_world_base)
@@ -92,5 +94,19 @@ class Acting:
             told[k] = solve_ik(robot, {robot.palm: T}, self.command[k], joints=robot.arm_joints, cfg=_IK).q
         told[:, self._hand] = action.hand
         step = np.clip(told - self.command, -self._most, self._most)
+        self._before, self._speed_before = self.command, self._speed
         self.command = np.clip(self.command + step, *self.embodiment.position_limits.T)
+        self._speed = self.command - self._before
         return action
+
+    def path(self, share: Float[np.ndarray, " s"]) -> Float[np.ndarray, "n s j"]:
+        """Returns targets on the way from the last command to this one, at shares of the period from 0 to 1.
+
+        It begins with the speed with which the last one ended: a cubic (Hermite) in between, so that motors are not
+        jerked at every step.
+        """
+        x = np.asarray(share)[None, :, None]
+        a, b = self._before[:, None], self.command[:, None]
+        u, v = self._speed_before[:, None], self._speed[:, None]
+        way = (2 * x**3 - 3 * x**2 + 1) * a + (x**3 - 2 * x**2 + x) * u + (3 * x**2 - 2 * x**3) * b + (x**3 - x**2) * v
+        return np.clip(way, *self.embodiment.position_limits.T)

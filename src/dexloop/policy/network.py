@@ -27,9 +27,10 @@ _SHAPE = 64
 """Numbers that the points become."""
 
 
-_WHEN = ("slip", "belief", "phase", "clock")
+_WHEN = ("belief", "phase", "clock")
 """What says when, and what. The palm's path and the phase follow from it alone: a network that also sees its own hand
-learns to go on from there, as demonstrations do, and drifts away from them."""
+learns to go on from there, as demonstrations do, and drifts away from them; one that sees slip lets a tracker that lags
+steer the arm."""
 _BY_THE_CLOCK, _BY_TOUCH = ("palm", "phase"), ("hand", "force")
 _HEADS = (*_BY_THE_CLOCK, *_BY_TOUCH)
 

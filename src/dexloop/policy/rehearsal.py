@@ -82,13 +82,12 @@ def rehearse(
     ticks = round((LIMIT_S + shake.duration_s) / bench.dt)
     rows, phases, up = [felt], [acting.phase], np.full(n, np.inf)
     for k in range(ticks):
-        before, t = acting.command, k * bench.dt
+        t = k * bench.dt
         acting.step(t, felt.position, felt.touch, felt.T_world_object)
         for i in np.flatnonzero((acting.phase == HOLD) & ~np.isfinite(up)):
             up[i] = t
             aside[i] = shaking(robot, bench.kinematics, acting.command[i])
-        share = (bench.fine / bench.dt)[None, :, None]
-        targets = before[:, None] + share * (acting.command - before)[:, None]
+        targets = acting.path(bench.fine / bench.dt)
         offset = np.stack(
             [shake.offset(t + bench.fine - u) if np.isfinite(u) else np.zeros((bench.steps, 3)) for u in up]
         )

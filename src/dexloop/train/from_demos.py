@@ -49,7 +49,7 @@ def examples_of(
     after = now + 1
     own = episode[now]
     told = zip(demos["mass_kg"], demos["mass_high_kg"], demos["friction"], strict=True)
-    belief = encode_loads([Load(*(float(v) for v in row)) for row in told])[own]
+    belief = encode_loads([Load(float(m), float(high), float(mu)) for m, high, mu in told])[own]
     palm, thing = se3.from_pose(demos["palm"]), se3.from_pose(demos["object"])
     seen = observe(
         terms, _past(demos, episode, palm, thing, now), t_s=demos["t"][now], q=demos["position"][now],

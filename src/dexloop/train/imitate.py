@@ -117,12 +117,26 @@ def imitate(
     examples.require(terms)
     from dexloop.policy.network import Network, torch
 
+    # The network is small: a second thread gains little, and where cores are busy it waits for the first.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _imitated(examples, terms, cfg, progress, Network)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _imitated(
+    examples: Examples, terms: Terms, cfg: TrainCfg, progress: Progress | None, make: type[Network]
+) -> Imitated:
+    import torch
+
     tell = progress or (lambda _text, _done: None)
     use, kept, kept_episodes = _split(examples.episode, cfg)
     contract = terms.sealed(normalisation_of(examples, terms, use))
     with torch.random.fork_rng(devices=[]):  # whoever draws numbers elsewhere draws the same as without us
         torch.manual_seed(cfg.seed)
-        network = Network(contract, cfg.hidden)
+        network = make(contract, cfg.hidden)
     data = _Data(network, examples)
     data.begin(network, use)
     chance = torch.Generator().manual_seed(cfg.seed)
