@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": set(FOUNDATIONS),
     "report": set(FOUNDATIONS),
     "view": set(FOUNDATIONS),
-    "loop": {*FOUNDATIONS, *STAGES},
+    "loop": {*FOUNDATIONS, *STAGES, "next_motion"},
     "__init__": {"core", "sim"},
 }
 # Where the user comes in, and so where everything meets.

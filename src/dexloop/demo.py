@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mujoco
-import numpy as np
 
-from dexloop.capture.plans import FreeMotion, HumanVideo, Push, Scan
-from dexloop.capture.record import capture
 from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
-from dexloop.core.artifacts import Belief, Demos, Twin
-from dexloop.core.capture import Capture, Video
+from dexloop.core.artifacts import Belief, Twin
+from dexloop.core.capture import Video
 from dexloop.core.errors import InputError
 from dexloop.core.run import Run
-from dexloop.demonstrate.cfg import DemonstrateCfg
-from dexloop.demonstrate.stage import demonstrate
-from dexloop.identify.cfg import IdentifyCfg
-from dexloop.identify.stage import identify
 from dexloop.lab.cfg import LabCfg
 from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
+from dexloop.lab.rig import LabRig
 from dexloop.lab.truth import Truth
+from dexloop.loop import Cfgs, LoopCfg, Round, loop
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
-from dexloop.train.cfg import TrainCfg
-from dexloop.train.stage import train
-from dexloop.twin.cfg import TwinCfg
-from dexloop.twin.stage import twin
 from dexloop.vision.video import VideoWriter, read_frames
 
-PLANS = (
-    Scan(),
-    FreeMotion(duration_s=3.0),
-    Push(speed_m_s=0.5, distance_m=0.1),
-    Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
-    Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
-    HumanVideo(),
-)
+TRIAL_PX = (320, 240)
+"""Size of the films of trials."""
 
 
 def demo(
@@ -52,12 +37,10 @@ def demo(
     seed: int,
     progress: Callable[[str, float], None],
     nice: bool = True,
-    cfg: IdentifyCfg = IdentifyCfg(),  # noqa: B008 - frozen
-    twin_cfg: TwinCfg = TwinCfg(),  # noqa: B008 - frozen
-    demonstrate_cfg: DemonstrateCfg = DemonstrateCfg(),  # noqa: B008 - frozen
-    train_cfg: TrainCfg = TrainCfg(),  # noqa: B008 - frozen
+    cfg: LoopCfg = LoopCfg(),  # noqa: B008 - frozen
+    cfgs: Cfgs = Cfgs(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
-    """Runs the stages into a run's folder and returns a summary.
+    """Runs the loop in the lab and returns a summary.
 
     Args:
         out: The run; one that is there and was started alike goes on where it was.
@@ -65,74 +48,85 @@ def demo(
         seed: Of the lab's hidden truth.
         progress: Told what is going on.
         nice: Draw shadows and smooth edges, which takes long.
-        cfg: How carefully to identify.
-        twin_cfg: How carefully to make the twin.
-        demonstrate_cfg: How carefully to demonstrate.
-        train_cfg: How long to train.
+        cfg: How often to go round.
+        cfgs: How carefully each stage works.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
-
-    def record(path: Path) -> Capture:
-        lab = Lab(LabCfg(object=object_name, seed=seed, nice=nice))
-        # What an earlier, killed demo left half recorded is no part of this one.
-        shutil.rmtree(path.with_name(path.name + ".recording"), ignore_errors=True)
-        return capture(lab.rig(), PLANS, path, progress=progress)
-
-    run.ensure("capture", record)
+    place = LabPlace(object_name, seed, nice=nice)
+    rounds: list[Round] = []
+    said: dict[str, str] = {}
+    try:
+        rounds = loop(run, place, cfg=cfg, cfgs=cfgs, progress=progress)
+    except InputError as error:
+        if not run.has("identify"):
+            raise
+        said["not done"] = str(error)  # what was found before is not lost
     recorded = open_capture(run.stage_path("capture"))
-    made = run.ensure("twin", lambda path: twin(recorded, path, cfg=twin_cfg, progress=progress))
-    assert isinstance(made, Twin)
-    belief = run.ensure("identify", lambda path: identify(made, recorded, path, cfg=cfg, progress=progress))
-    assert isinstance(belief, Belief)
-    learned = _learned(run, made, belief, recorded, demonstrate_cfg, train_cfg, progress)
+    made, belief = Twin.open(run.stage_path("twin")), Belief.open(run.stage_path("identify"))
+    truth = Lab.of(recorded, seed).truth()
+    progress("drawing", 0.0)
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]
     picture, film = out / "push.png", out / "push.mp4"
-    progress("drawing", 0.0)
     with storage_errors(out):
         picture.write_bytes(png(capture_figure(recorded)))
         _join([push.video("front") for push in pushes], film)
-    truth = Lab.of(recorded, seed).truth()
     report = write_report(run, truth=_labels(truth, made))
     progress("drawing", 1.0)
-    path = pushes[-1].stream("object_pose").value[:, :3]
     return {
         "object": object_name,
         "recordings": ", ".join(recorded.recordings),
-        "the last push moved it": f"{1e3 * float(np.linalg.norm(path[-1] - path[0])):.0f} mm",
         **_looks(made),
         **_found(belief, truth),
-        "status": str(belief.status),
-        **learned,
-        "capture": str(recorded.path),
+        "identified": str(belief.status),
+        **_stages(run),
+        **_went(rounds),
+        **said,
         "picture": str(picture),
         "film": str(film),
         "report": str(report),
     }
 
 
-def _learned(
-    run: Run,
-    made: Twin,
-    belief: Belief,
-    recorded: Capture,
-    demonstrate_cfg: DemonstrateCfg,
-    train_cfg: TrainCfg,
-    progress: Callable[[str, float], None],
-) -> dict[str, str]:
-    """Demonstrates and trains, and says how that went; what was found before is not lost if it fails."""
+class LabPlace:
+    """The lab as the place where real things happen.
+
+    Args:
+        object_name: What lies on the table.
+        seed: Of the hidden truth.
+        nice: Draw shadows and smooth edges in recordings; trials are never filmed so, which would take minutes.
+    """
+
+    def __init__(self, object_name: str, seed: int, *, nice: bool):
+        self._cfg = LabCfg(object=object_name, seed=seed, nice=nice)
+        self.last: LabRig | None = None
+        """The rig of the last trial, for whoever scores it."""
+
+    def recording(self, number: int) -> LabRig:
+        """Returns the rig for a capture, anew."""
+        return Lab(self._cfg).rig(number)
+
+    def trial(self, round_: int, number: int) -> LabRig:
+        """Returns the rig for a trial, anew: the object lies in its place."""
+        self.last = Lab(replace(self._cfg, nice=False, picture_px=TRIAL_PX)).rig(1000 * (round_ + 1) + number)
+        return self.last
+
+
+def _stages(run: Run) -> dict[str, str]:
+    names = {"demonstrate": "demonstrations", "train": "policy"}
+    return {name: str(run.load(stage).status) for stage, name in names.items() if run.has(stage)}
+
+
+def _went(rounds: Sequence[Round]) -> dict[str, str]:
+    """Says how each round went."""
     said = {}
-    try:
-        demos = run.ensure(
-            "demonstrate",
-            lambda path: demonstrate(made, belief, recorded, path, cfg=demonstrate_cfg, progress=progress),
+    for found in rounds:
+        row = found.to_json()
+        name = "with a guess" if found.number == 0 else f"round {found.number}"
+        said[name] = (
+            f"held {row['held']} of {row['trials']}; in simulation {100 * row['sim']:.0f} %, "
+            f"gap {100 * row['gap']:+.0f} points ({100 * row['interval'][0]:+.0f} to {100 * row['interval'][1]:+.0f})"
         )
-        assert isinstance(demos, Demos)
-        said["demonstrations"] = str(demos.status)
-        policy = run.ensure("train", lambda path: train(demos, path, cfg=train_cfg, progress=progress))
-        said["policy"] = str(policy.status)
-    except InputError as error:
-        said["not done"] = str(error)
     return said
 
 

@@ -60,7 +60,7 @@ def next_action(
                 "why": "it was squeezed too hard: a higher friction that is known better asks for less"}  # fmt: skip
     if share < 0.5:
         return {"do": "widen", "parameters": ["object.mass", "fingertip.friction"], "motion": None,
-                "why": f"it fails in {100 * (1 - share):.0f} % of the simulated worlds too: train over wider ranges"}  # fmt: skip
+                "why": f"it fails in {100 * (1 - share):.0f} % of simulations: train over wider ranges"}  # fmt: skip
     late = "it came too late" if signature == LATE else f"it {signature}"
     return {"do": "widen", "parameters": [d.channel for d in diverged[:1]], "motion": None,
             "why": f"{late}, and no single parameter explains it: train over wider ranges"}  # fmt: skip

@@ -25,6 +25,7 @@ from dexloop.deploy.trial import Moments, attempt, road
 from dexloop.policy.bundle import open_policy
 from dexloop.policy.rehearsal import Stage
 from dexloop.policy.start import Start
+from dexloop.policy.threads import one_thread
 from dexloop.policy.trials import Trial, finite, plain_load
 from dexloop.rig.gate import Gate
 from dexloop.rig.guarded import Guarded, palm_of
@@ -103,7 +104,8 @@ def deploy(
         tell("trials", k / cfg.trials)
         found = _read(work, k + 1)
         if found is None:
-            found = bench.run(k + 1, shift, lambda T: PolicyDoer(brain, start, stage, T, told), _fresh(work, k + 1))
+            with one_thread():
+                found = bench.run(k + 1, shift, lambda T: PolicyDoer(brain, start, stage, T, told), _fresh(work, k + 1))
             with storage_errors(work):
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)

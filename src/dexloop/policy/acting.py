@@ -10,10 +10,11 @@ from dexloop.core.errors import InputError
 from dexloop.policy.bundle import Action, Brain
 from dexloop.policy.observation import Past, observe
 from dexloop.robots.embodiment import Embodiment
-from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
+from dexloop.robots.kinematics import Kinematics
 
-_IK = IkCfg(restarts=0)
-"""No restarts, which would jump."""
+_TURNS, _CLOSE, _DAMPING = 6, 1e-6, 1e-8
+"""How often joints are corrected at most, when that is enough [m, rad], and what keeps steps small where an arm is
+stretched."""
 
 
 class Acting:
@@ -55,6 +56,7 @@ class Acting:
         self._belief, self._points = belief, points
         self._T_world_base = np.asarray(T_world_base)
         self._kinematics = Kinematics(embodiment)
+        self._arm = [embodiment.joints.index(j) for j in embodiment.arm_joints]
         self._hand = [embodiment.joints.index(j) for j in embodiment.hand_joints]
         self._most = embodiment.speed_limits / brain.contract.rate_hz
 
@@ -90,14 +92,33 @@ class Acting:
         goal = se3.inverse(self._T_world_base) @ self.past.T_world_start @ action.palm
         told = self.command.copy()
         for k, T in enumerate(goal):
-            robot = self.embodiment
-            told[k] = solve_ik(robot, {robot.palm: T}, self.command[k], joints=robot.arm_joints, cfg=_IK).q
+            told[k] = self._reach(T, self.command[k])
         told[:, self._hand] = action.hand
         step = np.clip(told - self.command, -self._most, self._most)
         self._before, self._speed_before = self.command, self._speed
         self.command = np.clip(self.command + step, *self.embodiment.position_limits.T)
         self._speed = self.command - self._before
         return action
+
+    def _reach(self, T_base_palm: Float[np.ndarray, "4 4"], q: Float[np.ndarray, " j"]) -> Float[np.ndarray, " j"]:
+        """Returns arm joints that bring the palm there, or as near as they get, from where they are told to be now.
+
+        Plain damped least squares: the palm goes a few millimetres a step, and restarts would jump.
+        """
+        q, robot = q.copy(), self.embodiment
+        low, high = robot.position_limits[self._arm].T
+        for _ in range(_TURNS):
+            T = self._kinematics.palm(q)
+            turn = T_base_palm[:3, :3] @ T[:3, :3].T
+            # Half of what is not symmetric in a rotation is its axis times the sine of its angle.
+            sine = 0.5 * np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+            off = np.concatenate([T_base_palm[:3, 3] - T[:3, 3], sine])
+            if np.abs(off).max() < _CLOSE:
+                break
+            J = self._kinematics.jacobians(q, robot.palm)[:, self._arm]
+            q[self._arm] += J.T @ np.linalg.solve(J @ J.T + _DAMPING * np.eye(6), off)
+            q[self._arm] = np.clip(q[self._arm], low, high)
+        return q
 
     def path(self, share: Float[np.ndarray, " s"]) -> Float[np.ndarray, "n s j"]:
         """Returns targets on the way from the last command to this one, at shares of the period from 0 to 1.

@@ -101,6 +101,7 @@ def save_policy(
     points: Mapping[str, Float[Array, "128 3"]],
     training: Mapping[str, Any],
     start: Start | None = None,
+    trained_on: Mapping[str, tuple[float, float]] | None = None,
     inputs: Mapping[str, Artifact] | None = None,
     seed: int | None = None,
     status: Status = OK,
@@ -114,6 +115,7 @@ def save_policy(
         points: By name, on the surfaces of the objects that it was trained with [m].
         training: How it came about, in plain JSON: options, losses, how many examples.
         start: Where it begins; without, it cannot be deployed.
+        trained_on: Ranges of parameters that it was shown, by name, in SI units.
         inputs: The artefacts it was trained from, by role.
         seed: Of the training.
         status: How good it is.
@@ -136,6 +138,8 @@ def save_policy(
         draft.meta |= {"contract": contract.hash, "objects": list(brain.points), "training": dict(training)}
         if start is not None:
             draft.meta["start"] = start.to_json()
+        if trained_on is not None:
+            draft.meta["trained_on"] = {name: list(span) for name, span in trained_on.items()}
         draft.status = status
     return Policy.open(out)
 

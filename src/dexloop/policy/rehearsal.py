@@ -14,6 +14,7 @@ from dexloop.policy.bundle import Brain
 from dexloop.policy.fields import PHASES
 from dexloop.policy.observation import encode_loads
 from dexloop.policy.start import Start
+from dexloop.policy.threads import one_thread
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.handling import Handling
 from dexloop.robots.outcome import DIVERGED, LATE, Outcome, outcome
@@ -66,6 +67,20 @@ def rehearse(
     Raises:
         InputError: Numbers that do not agree, the contract is for another robot, or an object is out of reach.
     """
+    with one_thread():
+        return _rehearsed(brain, start, stage, T_world_object, loads, draws, shake, progress)
+
+
+def _rehearsed(
+    brain: Brain,
+    start: Start,
+    stage: Stage,
+    T_world_object: np.ndarray,
+    loads: Sequence[Load],
+    draws: Draws,
+    shake: Shake,
+    progress: Callable[[float], None],
+) -> list[Outcome]:
     n = len(draws)
     if len(T_world_object) != n or len(loads) != n:
         raise InputError(f"{n} worlds need as many poses and loads, not {len(T_world_object)} and {len(loads)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from dexloop.core.capture import Capture, Recording
+from dexloop.core.capture import Capture, Recording, Video
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,3 +176,12 @@ def embedded(picture: UInt8[np.ndarray, "h w 3"] | Figure | bytes, words: str) -
         data = buffer.getvalue()
     words, source = html.escape(words), f"data:image/png;base64,{base64.b64encode(data).decode()}"
     return f'<figure><img alt="{words}" src="{source}"><figcaption>{words}</figcaption></figure>'
+
+
+def film(video: Video, words: str) -> str:
+    """Returns a film as HTML that needs no other file."""
+    data = base64.b64encode(video.path.read_bytes()).decode()
+    return (
+        f"<figure><video controls muted loop playsinline src='data:video/mp4;base64,{data}'></video>"
+        f"<figcaption>{html.escape(words)}</figcaption></figure>"
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from dexloop.core.artifact import storage_errors, write_text
-from dexloop.core.artifacts import STAGES, Belief, Demos, Policy, Twin
+from dexloop.core.artifact import HEADER, storage_errors, write_text
+from dexloop.core.artifacts import STAGES, Belief, Demos, Episodes, Ledger, Policy, Twin
 from dexloop.core.capture import Capture
 from dexloop.core.run import Run
 from dexloop.core.status import Status, worst
+from dexloop.report.audit import audit_section
 from dexloop.report.demonstrate import demonstrate_section
-from dexloop.report.figures import capture_figure, embedded
+from dexloop.report.deploy import deploy_section
+from dexloop.report.figures import capture_figure, embedded, film
 from dexloop.report.identify import identify_section
 from dexloop.report.train import train_section
 from dexloop.report.twin import twin_section
@@ -24,13 +26,15 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem aut
 img, video { max-width: 100%; border: 1px solid #ddd; } h1 { font-size: 1.5rem; } h2 { margin-top: 2.5rem; }
 table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; }
 h3 { margin: 1.8rem 0 .4rem; font-size: 1.1rem; } details { margin: 1rem 0; } summary { cursor: pointer; }
-.short { white-space: nowrap; }
+.short { white-space: nowrap; } .wide { overflow-x: auto; } figure { margin: 1rem 0; }
+.films { display: flex; flex-wrap: wrap; gap: 1rem; } .films figure { margin: 0; max-width: 320px; }
 .ok { color: #17803d; } .warn { color: #a15c00; } .fail { color: #b3261e; } .next { color: #777; }
 """
 
 
 def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
-    """Writes `report.html` of a run, with one section for each stage that has been done, and returns its path.
+    """Writes `report.html` of a run, with one section for each stage that has been done, and returns its path; what it
+    says is also in `data.json`, for machines.
 
     Args:
         run: What to tell about.
@@ -52,6 +56,7 @@ def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
         policy = run.load("train")
         assert isinstance(policy, Policy)
         sections.append(f"<h2>train</h2><p>{_status(policy.status)}</p>{train_section(policy)}")
+    sections += _trials(run)
     done = [stage for stage in STAGES if run.has(stage)]
     ahead = [stage for stage in STAGES if not run.has(stage)]
     verdict = worst((run.load(stage).status for stage in done), otherwise=Status.from_json(_NOTHING))
@@ -60,6 +65,7 @@ def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
 <style>{_STYLE}</style></head><body>
 <h1>dexloop run {html.escape(run.path.name)}</h1>
 <p>{_status(verdict)}</p>
+{_summary(run, truth)}
 <p>Done: {", ".join(done) or "nothing"}. <span class="next">Not yet: {", ".join(ahead)}.</span></p>
 <p>Options: <code>{html.escape(json.dumps(dict(run.options)))}</code>, seed {run.seed}.</p>
 {"".join(sections)}
@@ -68,6 +74,7 @@ def write_report(run: Run, *, truth: Mapping[str, float] | None = None) -> Path:
     file = run.path / "report.html"
     with storage_errors(file):
         write_text(file, page)
+        write_text(run.path / "data.json", json.dumps(_data(run), indent=1, ensure_ascii=False))
     return file
 
 
@@ -92,15 +99,75 @@ def _identify(belief: object, capture: object, truth: Mapping[str, float] | None
 
 
 def _films(capture: Capture) -> list[str]:
-    found = []
-    for recording in capture.recordings.values():
-        for name in recording.videos:
-            data = base64.b64encode(recording.video(name).path.read_bytes()).decode()
-            found.append(
-                f"<figure><video controls muted loop playsinline src='data:video/mp4;base64,{data}'></video>"
-                f"<figcaption>{html.escape(recording.name)}, camera {html.escape(name)}</figcaption></figure>"
+    return [
+        film(recording.video(name), f"{recording.name}, camera {name}")
+        for recording in capture.recordings.values()
+        for name in recording.videos
+    ]
+
+
+def _rounds(run: Run) -> list[tuple[str, Path]]:
+    """Returns the rounds of a loop with where they lie, the guess first."""
+    others = sorted(run.path.glob("round_*"), key=lambda p: int(p.name.removeprefix("round_") or 0))
+    found = [(int(p.name.removeprefix("round_")), p) for p in others]
+    found = sorted([*found, (1, run.path)])
+    return [("with a guess" if k == 0 else f"round {k}", p) for k, p in found if (p / "7_deploy" / HEADER).is_file()]
+
+
+def _trials(run: Run) -> list[str]:
+    """Returns the sections about trials and what came of them, and the whole ledger once, in the end."""
+    sections = []
+    for name, folder in _rounds(run):
+        episodes = Episodes.open(folder / "7_deploy")
+        sections.append(f"<h2>deploy, {name}</h2><p>{_status(episodes.status)}</p>{deploy_section(episodes)}")
+        if (folder / "8_audit" / HEADER).is_file():
+            ledger = Ledger.open(folder / "8_audit")
+            sections.append(f"<h2>audit, {name}</h2><p>{_status(ledger.status)}</p>{audit_section(ledger)}")
+    decisions = run.path / "decisions.jsonl"
+    if decisions.is_file():
+        rows = [json.loads(line) for line in decisions.read_text().splitlines()]
+        listed = "".join(
+            f"<tr><td class='short'>{html.escape(r['what'])}</td><td>{html.escape(r['why'])}</td></tr>" for r in rows
+        )
+        sections.append(f"<h2>decisions</h2><table><tr><th>when</th><th>why</th></tr>{listed}</table>")
+    return sections
+
+
+def _summary(run: Run, truth: Mapping[str, float] | None) -> str:
+    """Returns what came out, in a few lines: what was found, and how the rounds went."""
+    rows = []
+    if run.has("identify"):
+        for name, p in list(run.load("identify").header.meta["parameters"].items()):
+            if name in ("object.mass", "table.friction", "fingertip.friction"):
+                true = f", in truth {truth[name]:.3g}" if truth and name in truth else ""
+                low, high = p["interval"]
+                rows.append((name, f"{p['mean']:.3g} {p.get('unit', '')} ({low:.3g} to {high:.3g}){true}"))
+    for name, folder in _rounds(run):
+        meta = Episodes.open(folder / "7_deploy").header.meta
+        words = f"held {meta['held']} of {meta['trials']}"
+        if (folder / "8_audit" / HEADER).is_file():
+            success = Ledger.open(folder / "8_audit").header.meta["success"]
+            low, high = success["interval"]
+            words += (
+                f"; in simulation {100 * success['sim']:.0f} %; gap {100 * success['gap']:+.0f} points "
+                f"({100 * low:+.0f} to {100 * high:+.0f})"
             )
-    return found
+        rows.append((name, words))
+    return "<table>" + "".join(f"<tr><th>{a}</th><td>{html.escape(b)}</td></tr>" for a, b in rows) + "</table>"
+
+
+def _data(run: Run) -> dict[str, Any]:
+    """Returns everything a machine may want to know of a run."""
+    found: dict[str, Any] = {"run": run.path.name, "seed": run.seed, "options": dict(run.options), "stages": {}}
+    for stage in STAGES:
+        if run.has(stage):
+            artefact = run.load(stage)
+            found["stages"][stage] = {
+                "status": artefact.status.to_json(), "hash": artefact.hash, "meta": dict(artefact.header.meta)
+            }  # fmt: skip
+    ledgers = [folder / "8_audit" / "ledger.jsonl" for _, folder in _rounds(run)]
+    lines = next((file.read_text().splitlines() for file in reversed(ledgers) if file.is_file()), [])
+    return found | {"ledger": [json.loads(line) for line in lines]}
 
 
 def _status(status: Status) -> str:

@@ -115,15 +115,10 @@ def imitate(
         MissingPart: torch is not installed.
     """
     examples.require(terms)
-    from dexloop.policy.network import Network, torch
+    from dexloop.policy.network import Network
 
-    # The network is small: a second thread gains little, and where cores are busy it waits for the first.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _imitated(examples, terms, cfg, progress, Network)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _imitated(

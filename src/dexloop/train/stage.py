@@ -63,7 +63,7 @@ def train(
     inputs: dict[str, Any] = {"demos": demos}
     return save_policy(
         out, found.network, points={str(meta["object"]): points}, training=found.training, inputs=inputs,
-        start=_start(arrays, robot, base),
+        start=_start(arrays, robot, base), trained_on=_ranges(arrays),
         seed=cfg.seed, status=found.status, replace=replace,
     )  # fmt: skip
 
@@ -74,3 +74,9 @@ def _start(demos: dict[str, np.ndarray], robot: Embodiment, base: np.ndarray) ->
     palm = base @ Kinematics(robot).palm(first)
     T = se3.inverse(se3.from_pose(demos["start"][int(demos["episode"][0])])) @ palm
     return Start(T, first[[robot.joints.index(j) for j in robot.hand_joints]])
+
+
+def _ranges(demos: dict[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """Returns between which values the demonstrations vary what the policy is told."""
+    told = {"object.mass": demos["mass_kg"], "fingertip.friction": demos["friction"]}
+    return {name: (float(values.min()), float(values.max())) for name, values in told.items()}
