@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.metric import Metric
+from dexloop.rig.events import Action, Reason
 from dexloop.rig.gate import NEAR_S, Gate
-from dexloop.rig.ledger import Action, Reason
 from dexloop.rig.limits import Limits
 from dexloop.robots import load
 
@@ -164,7 +164,7 @@ def _cost(targets: np.ndarray) -> np.ndarray:
         gate.decide(t, target)
         cost[k] = time.perf_counter() - begin
     if gate.stopped:
-        raise AssertionError(f"what was timed is a stopped gate: {gate.ledger}")
+        raise AssertionError(f"what was timed is a stopped gate: {gate.log}")
     return cost[100:]
 
 
@@ -242,9 +242,9 @@ def _periods_until_stop(reason: Reason, fault: Callable[[_Robot], int]) -> int:
         robot = _Robot()
         for _ in range(300 + 17 * start):
             if robot.period(seen=robot.seen()) != Action.PASS:
-                raise AssertionError(f"it does not run smoothly: {robot.gate.ledger}")
+                raise AssertionError(f"it does not run smoothly: {robot.gate.log}")
         periods = fault(robot)
-        written = any(event.action == Action.STOP and event.reasons == (reason,) for event in robot.gate.ledger)
+        written = any(event.action == Action.STOP and event.reasons == (reason,) for event in robot.gate.log)
         worst = max(worst, periods if written else RUN)
     return worst
 
@@ -254,4 +254,4 @@ def _false_stops() -> int:
     robot.way = _smooth(20_001)
     for _ in range(20_000):
         robot.period(seen=robot.seen())
-    return len(robot.gate.ledger)
+    return len(robot.gate.log)

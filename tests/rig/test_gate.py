@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dexloop.core.errors import InputError
+from dexloop.rig.events import Action, Reason
 from dexloop.rig.gate import NEAR_S, Gate
-from dexloop.rig.ledger import Action, Reason
 from dexloop.rig.limits import Limits
 
 H = 0.004
@@ -59,7 +59,7 @@ def moving(gate: Gate, periods: int = 300) -> Bench:
     bench = Bench(gate)
     for k in range(periods):
         decision = bench.period(bench.wave(k) if k > 250 else 0.0)
-        assert decision.action == Action.PASS, gate.ledger
+        assert decision.action == Action.PASS, gate.log
     return bench
 
 
@@ -208,7 +208,7 @@ def test_once_stopped_it_stays_stopped_until_a_person_resets_it(operations: list
     assert gate.stopped == stopped
     gate.reset(bench.t, person="Ada")
     assert not gate.stopped
-    assert gate.ledger.events[-1].person == "Ada"
+    assert gate.log.events[-1].person == "Ada"
     assert bench.period(bench.q).action == Action.PASS
 
 
@@ -220,7 +220,7 @@ def test_a_smooth_motion_inside_the_limits_passes_as_it_is():
         decision = bench.period(target)
         assert decision.action == Action.PASS
         assert np.array_equal(decision.target, target)
-    assert len(gate.ledger) == 0
+    assert len(gate.log) == 0
 
 
 def test_a_jump_is_followed_quickly_and_without_overshoot():
@@ -235,10 +235,10 @@ def test_a_jump_is_followed_quickly_and_without_overshoot():
     assert way[int(0.58 / H)] == pytest.approx(1.0, abs=1e-3)
     assert max(way) <= 1.0 + 2e-3
     assert way[-1] == 1.0
-    (event,) = gate.ledger.events[:1]
+    (event,) = gate.log.events[:1]
     assert (event.action, event.joint, event.asked) == (Action.SLOW, "j0", 1.0)
-    assert len(gate.ledger) < 12
-    assert sum(e.count for e in gate.ledger) > 100
+    assert len(gate.log) < 12
+    assert sum(e.count for e in gate.log) > 100
 
 
 def test_beyond_the_limit_it_goes_to_the_limit():
@@ -264,7 +264,7 @@ def test_one_bad_observation_stops_it_in_that_period(reason: Reason, changes: di
     bench = moving(gate)
     assert bench.period(bench.wave(300), **changes).action == Action.STOP
     assert gate.stopped == (reason,)
-    assert gate.ledger.events[-1].t == bench.t
+    assert gate.log.events[-1].t == bench.t
 
 
 def test_nan_is_named_and_braked():
@@ -272,7 +272,7 @@ def test_nan_is_named_and_braked():
     bench = moving(gate)
     decision = bench.period([bench.wave(300), math.nan])
     assert (decision.action, decision.reasons) == (Action.STOP, (Reason.COMMAND,))
-    assert gate.ledger.events[-1].joint == "j1"
+    assert gate.log.events[-1].joint == "j1"
     places = [bench.q]
     for _ in range(50):
         bench.period(math.nan)
@@ -362,7 +362,7 @@ def test_a_frozen_encoder_without_noise_is_found_when_its_joint_should_be_elsewh
         bench.period([0.0, 0.004 * k], position=np.array([0.0, 0.0]))
         if gate.stopped:
             break
-    assert gate.ledger.events[-1].joint == "j1"
+    assert gate.log.events[-1].joint == "j1"
     assert 0.2 < 0.004 * k < 0.25  # what it goes in 0.1 s at full speed
 
 
@@ -382,7 +382,7 @@ def test_effort_may_be_too_high_for_a_moment():
     for _ in range(6):
         decision = bench.period(0.0, effort=np.array([0.0, -3.5]))
     assert decision.reasons == (Reason.EFFORT,)
-    assert gate.ledger.events[-1].joint == "j1"
+    assert gate.log.events[-1].joint == "j1"
 
 
 def palm(q: np.ndarray) -> np.ndarray:

@@ -8,9 +8,9 @@ import pytest
 from dexloop.capture import FreeMotion, Lift, Push, capture
 from dexloop.core.errors import HaltError, InputError, SetupError
 from dexloop.lab import Lab, LabCfg
+from dexloop.rig.events import Action, Reason
 from dexloop.rig.gate import Gate
 from dexloop.rig.guarded import Guarded, palm_of
-from dexloop.rig.ledger import Action, Reason
 from dexloop.rig.limits import Limits
 from dexloop.rig.protocol import Observation, Rig, Samples
 from dexloop.robots import load

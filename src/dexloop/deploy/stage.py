@@ -27,10 +27,10 @@ from dexloop.policy.rehearsal import Stage
 from dexloop.policy.start import Start
 from dexloop.policy.threads import one_thread
 from dexloop.policy.trials import Trial, finite, plain_load
+from dexloop.rig.events import Reason
 from dexloop.rig.gate import Gate
 from dexloop.rig.guarded import Guarded, palm_of
 from dexloop.rig.layout import link_or_copy
-from dexloop.rig.ledger import Reason
 from dexloop.rig.limits import Limits
 from dexloop.rig.protocol import Operator, Rig
 from dexloop.rig.recorder import Recorder

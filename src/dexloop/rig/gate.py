@@ -18,7 +18,7 @@ from jaxtyping import Float
 from dexloop.core.errors import InputError
 from dexloop.rig import braking
 from dexloop.rig.encoders import ALIVE, NOT_FINITE, REPEATED, Encoders
-from dexloop.rig.ledger import STAY, Action, Event, Ledger, Reason
+from dexloop.rig.events import STAY, Action, Event, EventLog, Reason
 from dexloop.rig.limits import Limits
 
 SOONEST = 0.5
@@ -89,7 +89,7 @@ class Gate:
     ):
         if limits.workspace_m is not None and palm is None:
             raise InputError("a workspace was given, but not where the palm is: give `palm`")
-        self.limits, self.ledger, self.shadow = limits, Ledger(), shadow
+        self.limits, self.log, self.shadow = limits, EventLog(), shadow
         self._palm = palm
         n = len(limits.joints)
         low, high = limits.position.T
@@ -235,7 +235,7 @@ class Gate:
                 h = self.limits.period_s
             elif h < self._soonest * (1.0 - 1e-9):
                 if not self._reasons:
-                    self.ledger.add(Event(t, t, 1, Action.HOLD, (Reason.TOO_SOON,)))
+                    self.log.add(Event(t, t, 1, Action.HOLD, (Reason.TOO_SOON,)))
                     return Decision(None, Action.HOLD, (Reason.TOO_SOON,))
                 return Decision(None, Action.STOP, self._reasons)
         return self._move(t, target, h)
@@ -270,7 +270,7 @@ class Gate:
         self._reasons, self._failed = (), 0
         self._acknowledged = pulled  # one that is pulled meanwhile is another, and wins
         self.restart()
-        self.ledger.add(Event(t, t, 1, Action.RESET, reasons, person=person.strip()))
+        self.log.add(Event(t, t, 1, Action.RESET, reasons, person=person.strip()))
 
     def _begin(self, target: np.ndarray) -> None:
         """Starts from rest, where the robot is or is told to be nearby."""
@@ -293,7 +293,7 @@ class Gate:
                 self._state = before
                 braking.step(self._state, target, self._asked, h, self._bounds, self._soonest, True, self._why)
                 self._t, sent = t, self._sent()
-                self.ledger.add(Event(t, t, 1, Action.SLOW, (Reason.WORKSPACE,)))
+                self.log.add(Event(t, t, 1, Action.SLOW, (Reason.WORKSPACE,)))
                 return Decision(sent, Action.SLOW, (Reason.WORKSPACE,))
         self._t, sent = t, self._sent()
         # Last of all, for it always wins.
@@ -306,7 +306,7 @@ class Gate:
         action = Action.CLIP if bits == braking.POSITION else Action.SLOW
         k = int(np.argmax(self._why > 0))
         asked, got = float(target[k]), float(sent[k])
-        self.ledger.add(Event(t, t, 1, action, _REASONS[bits], self.limits.joints[k], asked, got))
+        self.log.add(Event(t, t, 1, action, _REASONS[bits], self.limits.joints[k], asked, got))
         return Decision(sent, action, _REASONS[bits])
 
     def _sent(self) -> np.ndarray:
@@ -394,4 +394,4 @@ class Gate:
         if reason in self._reasons:
             return
         self._reasons = (*self._reasons, reason)
-        self.ledger.add(Event(t, t, 1, Action.STOP, (reason,), joint, value))
+        self.log.add(Event(t, t, 1, Action.STOP, (reason,), joint, value))

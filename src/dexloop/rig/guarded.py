@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.core.errors import HaltError, InputError, SetupError
+from dexloop.rig.events import LET_GO, Action, Event, Reason
 from dexloop.rig.gate import Decision, Gate, Palm
-from dexloop.rig.ledger import LET_GO, Action, Event, Reason
 from dexloop.rig.limits import Limits
 from dexloop.rig.protocol import Features, Frames, Observation, Rig, Samples
 
@@ -79,7 +79,7 @@ class Guarded:
     @property
     def events(self) -> tuple[Event, ...]:
         """What the gate did and why."""
-        return self.gate.ledger.events
+        return self.gate.log.events
 
     def connect(self) -> None:
         """Opens the rig and waits for its first joint positions. A gate that was stopped stays so.

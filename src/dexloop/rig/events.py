@@ -92,7 +92,7 @@ class Event:
         return {**self.__dict__, "action": str(self.action), "reasons": [str(r) for r in self.reasons]}
 
 
-class Ledger:
+class EventLog:
     """Events in order. The first ones are kept, and stops and resets always; of others it is counted how many came."""
 
     def __init__(self) -> None:
