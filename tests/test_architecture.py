@@ -34,11 +34,12 @@ ALLOWED: dict[str, set[str]] = {
     "lab": set(FOUNDATIONS),
     "report": set(FOUNDATIONS),
     "view": set(FOUNDATIONS),
-    "loop": {*FOUNDATIONS, *STAGES, "next_motion"},
+    "loop": {*FOUNDATIONS, *STAGES, "next_motion", "loop_cfg"},
+    "loop_cfg": {"core"},
     "__init__": {"core", "sim"},
 }
 # Where the user comes in, and so where everything meets.
-ENTRANCES = {"cli", "console", "show", "doctor", "demo", "next_motion", "__main__"}
+ENTRANCES = {"cli", "commands", "console", "show", "show_trials", "doctor", "demo", "next_motion", "__main__"}
 
 HEAVY = {
     "torch",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import sys
@@ -18,6 +17,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, 
 import dexloop
 from dexloop import console
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan
+from dexloop.commands import Audit, Command, Deploy, Loop, ReplayCase, Report, make_rig
 from dexloop.core.errors import DexloopError, InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.identify.cfg import IdentifyCfg
@@ -28,16 +28,7 @@ from dexloop.twin.cfg import TwinCfg
 
 
 @dataclass(frozen=True)
-class _Command:
-    json: bool = False
-    """Print one JSON document instead of text."""
-
-    draws: ClassVar[bool] = True
-    """Whether it may need OpenGL."""
-
-
-@dataclass(frozen=True)
-class Doctor(_Command):
+class Doctor(Command):
     """Say whether this machine is fit: versions, drawing, disk, and each optional part with how to get it."""
 
     draws: ClassVar[bool] = False  # it looks for itself
@@ -59,7 +50,7 @@ class Doctor(_Command):
 
 
 @dataclass(frozen=True)
-class Robots(_Command):
+class Robots(Command):
     """List the robots, or look at one: joints, limits, fingertips, and what is wrong with it."""
 
     name: Positional[str | None] = None
@@ -75,7 +66,7 @@ class Robots(_Command):
 
 
 @dataclass(frozen=True)
-class LabCommand(_Command):
+class LabCommand(Command):
     """Look at the embedded lab: its objects, what its rig offers, a picture of it."""
 
     lab: OmitArgPrefixes[LabCfg] = field(default_factory=LabCfg)
@@ -92,7 +83,7 @@ class LabCommand(_Command):
 
 
 @dataclass(frozen=True)
-class _Record(_Command):
+class _Record(Command):
     out: Annotated[Path, arg(aliases=["-o"])] = Path("runs/capture")
     """Where the Capture shall be."""
     rig: str = "lab"
@@ -153,7 +144,7 @@ class RecordHuman(_Record):
 
 
 @dataclass(frozen=True)
-class Import(_Command):
+class Import(Command):
     """Bring recordings from anywhere: folders of CSV and MP4, MCAP, ROS 2 bags, LeRobot datasets, videos."""
 
     draws: ClassVar[bool] = False
@@ -183,7 +174,7 @@ class Import(_Command):
 
 
 @dataclass(frozen=True)
-class Show(_Command):
+class Show(Command):
     """Say what is in a Capture, check that nobody changed it, draw it; what a killed recorder left is made whole."""
 
     draws: ClassVar[bool] = False
@@ -231,7 +222,7 @@ class CaptureCommand:
 
 
 @dataclass(frozen=True)
-class TwinCommand(_Command):
+class TwinCommand(Command):
     """Make a digital twin that looks right and collides right: of a scan, or of a mesh that you bring.
 
     `dexloop twin RUN` takes the run's scan and writes the run's twin. With --capture it needs no run; with --mesh, no
@@ -293,7 +284,7 @@ class Identify:
 
 
 @dataclass(frozen=True)
-class Demonstrate(_Command):
+class Demonstrate(Command):
     """Turn a film of a human hand that takes the object into robot demonstrations that hold in simulation.
 
     `dexloop demonstrate RUN` takes the run's twin, belief and capture, and writes the run's demonstrations.
@@ -315,7 +306,7 @@ class Demonstrate(_Command):
 
 
 @dataclass(frozen=True)
-class Train(_Command):
+class Train(Command):
     """Train a policy on a run's demonstrations: it knows how hard to squeeze, because it is told the mass."""
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")] = Path("runs/demo")
@@ -334,7 +325,7 @@ class Train(_Command):
 
 
 @dataclass(frozen=True)
-class Replay(_Command):
+class Replay(Command):
     """Replay a simulated world that became unstable, from the file that was written then."""
 
     draws: ClassVar[bool] = False
@@ -363,7 +354,7 @@ class Replay(_Command):
 
 
 @dataclass(frozen=True)
-class Demo(_Command):
+class Demo(Command):
     """Run every stage that exists, end to end, in the lab."""
 
     out: Annotated[Path, arg(aliases=["-o"])] = Path("runs/demo")
@@ -387,7 +378,7 @@ class Demo(_Command):
 
 
 @dataclass(frozen=True)
-class View(_Command):
+class View(Command):
     """Look at a run's twin in the browser: splats, mesh, convex parts, cameras. Move it, and play how it falls."""
 
     draws: ClassVar[bool] = False  # the browser does
@@ -418,36 +409,16 @@ Commands = (
     | Annotated[Identify, subcommand("identify")]
     | Annotated[Demonstrate, subcommand("demonstrate")]
     | Annotated[Train, subcommand("train")]
+    | Annotated[Deploy, subcommand("deploy")]
+    | Annotated[Audit, subcommand("audit")]
+    | Annotated[Loop, subcommand("loop")]
+    | Annotated[ReplayCase, subcommand("replay")]
+    | Annotated[Report, subcommand("report")]
     | Annotated[View, subcommand("view")]
     | Annotated[Replay, subcommand("replay-dump")]
 )
 
 _ABOUT = "From an object on a real table to a robot hand that grasps it there, through a measured simulation."
-
-
-def make_rig(spec: str, lab: LabCfg) -> Any:
-    """Returns the lab's rig, or the one that MODULE:FUNCTION gives.
-
-    Raises:
-        InputError: There is no such function, or it gives no rig.
-    """
-    if spec == "lab":
-        from dexloop.lab.lab import Lab
-
-        return Lab(lab).rig()
-    from dexloop.rig.protocol import Rig
-
-    module, colon, function = spec.partition(":")
-    if not colon:
-        raise InputError(f"--rig takes 'lab' or MODULE:FUNCTION, not {spec!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        rig = getattr(importlib.import_module(module), function)()
-    except Exception as error:  # it is the user's code: whatever it raises is an answer
-        raise InputError(f"--rig {spec} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(rig, Rig):
-        raise InputError(f"--rig {spec} gave a {type(rig).__name__}, which lacks methods of dexloop.rig.protocol.Rig")
-    return rig
 
 
 def main(args: Sequence[str] | None = None) -> None:

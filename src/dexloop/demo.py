@@ -20,7 +20,8 @@ from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
 from dexloop.lab.rig import LabRig
 from dexloop.lab.truth import Truth
-from dexloop.loop import Cfgs, LoopCfg, Round, loop
+from dexloop.loop import Cfgs, Round, loop
+from dexloop.loop_cfg import LoopCfg
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture

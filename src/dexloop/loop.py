@@ -33,6 +33,7 @@ from dexloop.deploy.cfg import DeployCfg
 from dexloop.deploy.stage import Witness, deploy
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.stage import identify
+from dexloop.loop_cfg import LoopCfg
 from dexloop.next_motion import plan_after
 from dexloop.rig.journal import journal_path
 from dexloop.rig.merging import merge
@@ -55,41 +56,6 @@ PLANS: tuple[Plan, ...] = (
 """What is recorded first: the object from all sides, the robot alone, three pushes, and a hand that shows how."""
 TOLD = ("object.mass", "fingertip.friction")
 """What a policy is told, and so what must be known well enough."""
-
-
-@dataclass(frozen=True)
-class LoopCfg:
-    """How often to go round, and when to be content."""
-
-    rounds: int = 2
-    """At most so many after the guess."""
-    trials: int = 3
-    """Real trials a round."""
-    budget: int = 12
-    """Real trials in all."""
-    gap: float = 0.1
-    """A difference between success in simulation and in reality that is small enough."""
-    sure: float = 0.1
-    """Relative standard deviation of mass and friction that is small enough; else another push comes first."""
-    pushes: int = 2
-    """So many further pushes at most before the first deployment."""
-    guess: bool = True
-    """First try the policy with a guess instead of what was identified, to see what identification is worth."""
-    guess_kg: float = 0.2
-    """Mass that is guessed [kg]."""
-    guess_friction: float = 0.5
-    """Friction that is guessed."""
-    seed: int = 0
-    """Of the trials."""
-
-    def __post_init__(self) -> None:
-        ranges = {
-            "rounds": (1, 100), "trials": (1, 1000), "budget": (1, 100_000), "gap": (0.0, 1.0), "sure": (1e-3, 10.0),
-            "pushes": (0, 20), "guess_kg": (1e-3, 100.0), "guess_friction": (0.01, 3.0),
-        }  # fmt: skip
-        for name, (low, high) in ranges.items():
-            if not low <= getattr(self, name) <= high:
-                raise InputError(f"{name} is from {low:g} to {high:g}, not {getattr(self, name):g}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from dexloop.core import se3
 from dexloop.policy.rehearsal import Stage
-from dexloop.robots.handling import Handling
+from dexloop.robots.handling import Felt, Handling
 from dexloop.robots.traces import RATE_HZ, Traces
 from dexloop.sim.believed import Draws
 
@@ -68,22 +68,33 @@ def predicted(
     Returns:
         Their signals, and which worlds became unstable.
     """
-    n = len(draws)
-    q = np.repeat(found.position[:1], n, axis=0)
-    bench = Handling(
-        stage.scene, stage.robot, stage.thing, draws, q=q, T_world_object=T_world_object, rate_hz=RATE_HZ
-    )  # fmt: skip
-    before, rows = found.command[0], []
-    for k, target in enumerate(found.command):
-        share = (bench.fine / bench.dt)[:, None]
-        rows.append(bench.step(np.repeat((before + share * (target - before))[None], n, axis=0)))
-        before = target
-        progress((k + 1) / len(found.command))
+    rows, lost = predicted_felt(found, stage, T_world_object, draws, progress=progress)
     position, effort, touch, thing, palm = (
         np.stack([getattr(row, name) for row in rows], axis=1)
         for name in ("position", "effort", "touch", "T_world_object", "T_world_palm")
     )
-    return _channels(found.t, position, effort, touch, thing, palm, lift_s), frozenset(bench.diverged)
+    return _channels(found.t, position, effort, touch, thing, palm, lift_s), lost
+
+
+def predicted_felt(
+    found: Traces,
+    stage: Stage,
+    T_world_object: Float[np.ndarray, "n 4 4"],
+    draws: Draws,
+    *,
+    progress: Callable[[float], None] = lambda _done: None,
+) -> tuple[list[Felt], frozenset[int]]:
+    """Does the same, and returns what sensors would say, moment by moment."""
+    n = len(draws)
+    q = np.repeat(found.position[:1], n, axis=0)
+    bench = Handling(stage.scene, stage.robot, stage.thing, draws, q=q, T_world_object=T_world_object, rate_hz=RATE_HZ)
+    before, rows = found.command[0], []
+    share = (bench.fine / bench.dt)[:, None]
+    for k, target in enumerate(found.command):
+        rows.append(bench.step(np.repeat((before + share * (target - before))[None], n, axis=0)))
+        before = target
+        progress((k + 1) / len(found.command))
+    return rows, frozenset(bench.diverged)
 
 
 def _channels(

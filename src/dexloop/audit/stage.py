@@ -94,7 +94,7 @@ def audit(
         write_text(draft.folder / "ledger.jsonl", "\n".join(ledgers.appended(lines, rows)) + "\n")
         (draft.folder / "traces").mkdir()
         for c in done:
-            save_arrays(draft.folder / "traces" / f"{c.trial.number:02d}.npz", **_arrays(c))
+            save_arrays(draft.folder / "traces" / f"{c.trial.number:02d}.npz", **arrays_of(c.real, c.band))
         draft.meta |= {
             "round": cfg.round, "success": gap, "cases": len(lines) + len(rows), "new": len(rows),
             "channels": CHANNELS, "next": _decide(rows, gap, cfg), "target": cfg.target,
@@ -213,12 +213,12 @@ def row(c: Compared, about: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _arrays(c: Compared) -> dict[str, np.ndarray]:
-    out = {"t": c.real.t}
-    for name, value in c.band.values.items():
-        out[f"{name}.real"] = c.real.values[name][0]
-        out[f"{name}.middle"] = np.median(value, axis=0)
-        out[f"{name}.sd"] = scales(c.real, c.band)[name]
+def arrays_of(real: Channels, band: Channels) -> dict[str, np.ndarray]:
+    """Returns what is drawn of a trial: by channel what was measured, the middle of the band, and one sd."""
+    out, spread = {"t": real.t}, scales(real, band)
+    for name, value in band.values.items():
+        out |= {f"{name}.real": real.values[name][0], f"{name}.middle": np.median(value, axis=0)}
+        out[f"{name}.sd"] = spread[name]
     return out
 
 

@@ -15,6 +15,7 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level, Status
 from dexloop.policy.contract import Contract, Terms
 from dexloop.policy.observation import rows
+from dexloop.policy.threads import one_thread
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.examples import Examples, normalisation_of
 
