@@ -184,25 +184,40 @@ def test_replaying_a_diverged_world(capsys, tmp_path):
 
 
 def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
-    from dexloop import demo
+    from dexloop import demo, loop
+    from dexloop.audit.cfg import AuditCfg
     from dexloop.capture.plans import HumanVideo, Push
     from dexloop.demonstrate.cfg import DemonstrateCfg
+    from dexloop.deploy.cfg import DeployCfg
     from dexloop.identify.cfg import IdentifyCfg
     from dexloop.lab.known_twin import known_twin
+    from dexloop.loop_cfg import LoopCfg
     from dexloop.train.cfg import TrainCfg
 
     # A scan takes a minute, and has tests of its own: here the shape is given.
-    monkeypatch.setattr(demo, "twin", lambda recorded, path, **_: known_twin(recorded, path))
-    monkeypatch.setattr(demo, "PLANS", (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2), HumanVideo(fps=15.0)))
+    monkeypatch.setattr(loop, "twin", lambda recorded, path, **_: known_twin(recorded, path))
+    plans = (Push(speed_m_s=0.3, distance_m=0.05, settle_s=0.2), HumanVideo(fps=15.0))
     told: list[str] = []
     out = tmp_path / "demo"
-    cfg = IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8)
-    short = TrainCfg(epochs=2)
-    few = DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=4, keep=0.5)
-    tell = lambda text, _: told.append(text)  # noqa: E731
-    summary = demo.demo(
-        out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few, train_cfg=short
+    cfgs = loop.Cfgs(
+        identify=IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8),
+        demonstrate=DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=4, keep=0.5),
+        train=TrainCfg(epochs=2),
+        deploy=DeployCfg(hold_s=0.2, shake_s=0.2),
+        audit=AuditCfg(worlds=2, bands=3),
     )
+    cfg = LoopCfg(rounds=1, trials=1, pushes=0, guess=False)
+    tell = lambda text, _: told.append(text)  # noqa: E731
+    again = {
+        "object_name": "cube",
+        "seed": 2,
+        "progress": tell,
+        "nice": False,
+        "cfg": cfg,
+        "cfgs": cfgs,
+        "plans": plans,
+    }
+    summary = demo.demo(out, **again)
     assert "in truth" in summary["mass"]
     for name in (
         "push.png",
@@ -213,6 +228,8 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
         "4_demonstrate/demos.npz",
         "4_demonstrate/holds.png",
         "6_train/weights.safetensors",
+        "7_deploy/trials/01/artifact.json",
+        "8_audit/traces/01.npz",
     ):
         assert (out / name).stat().st_size > 5_000
     assert "push" in told
@@ -220,9 +237,14 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     page = (out / "report.html").read_text()
     assert "<h2>demonstrate</h2>" in page
     assert "<h2>train</h2>" in page
+    assert "<h2>audit, round 1</h2>" in page
+    assert "of 1; in simulation" in summary["round 1"]
+    ledger, decided = ((out / name).read_text() for name in ("8_audit/ledger.jsonl", "decisions.jsonl"))
+    assert len(ledger.splitlines()) == len(json.loads((out / "data.json").read_text())["ledger"]) == 1
     told.clear()
-    demo.demo(out, object_name="cube", seed=2, progress=tell, nice=False, cfg=cfg, demonstrate_cfg=few, train_cfg=short)
-    assert told.count("push") == 0, "what is done is not done again"
+    demo.demo(out, **again)
+    assert told == ["drawing", "drawing"], "what is done is not done again"
+    assert [(out / name).read_text() for name in ("8_audit/ledger.jsonl", "decisions.jsonl")] == [ledger, decided]
 
 
 @pytest.mark.parametrize("opened", [True, False])

@@ -9,6 +9,7 @@ from typing import Any
 
 import mujoco
 
+from dexloop.capture.plans import Plan
 from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
 from dexloop.core.artifacts import Belief, Twin
@@ -20,7 +21,7 @@ from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
 from dexloop.lab.rig import LabRig
 from dexloop.lab.truth import Truth
-from dexloop.loop import Cfgs, Round, loop
+from dexloop.loop import PLANS, Cfgs, Round, loop
 from dexloop.loop_cfg import LoopCfg
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
@@ -40,6 +41,7 @@ def demo(
     nice: bool = True,
     cfg: LoopCfg = LoopCfg(),  # noqa: B008 - frozen
     cfgs: Cfgs = Cfgs(),  # noqa: B008 - frozen
+    plans: Sequence[Plan] = PLANS,
 ) -> dict[str, Any]:
     """Runs the loop in the lab and returns a summary.
 
@@ -51,6 +53,7 @@ def demo(
         nice: Draw shadows and smooth edges, which takes long.
         cfg: How often to go round.
         cfgs: How carefully each stage works.
+        plans: What is recorded first.
     """
     make(object_name)  # an unknown name is told before anything is written
     run = Run.create(out, seed=seed, options={"object": object_name})
@@ -58,7 +61,7 @@ def demo(
     rounds: list[Round] = []
     said: dict[str, str] = {}
     try:
-        rounds = loop(run, place, cfg=cfg, cfgs=cfgs, progress=progress)
+        rounds = loop(run, place, cfg=cfg, cfgs=cfgs, plans=plans, progress=progress)
     except InputError as error:
         if not run.has("identify"):
             raise
