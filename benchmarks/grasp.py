@@ -49,6 +49,8 @@ from dexloop.sim.scene import Scene, SceneCfg, compose
 from dexloop.sim.shape import shape_of
 
 FILM_SEED = 690
+SEEN_BY = "object"
+"""Name of the object in scenes of trials."""
 SEEDS = range(700, 725)
 """Of labs for each object: another place and turn, mass, friction and delay in each."""
 BELIEFS = tuple(range(600, 605))
@@ -87,7 +89,7 @@ WAYS = {
 def run() -> list[Metric]:
     jobs = [(name, seed) for name in OBJECTS for seed in SEEDS]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), initializer=one_core) as pool:
-        shown = dict(zip(OBJECTS, pool.map(_shown, OBJECTS), strict=True))
+        shown = dict(zip(OBJECTS, pool.map(shown_holds, OBJECTS), strict=True))
         work = [pool.submit(kept, _trials, name, seed, shown[name]) for name, seed in jobs]
         outcomes = [w.result() for w in work]
     metrics = []
@@ -106,7 +108,8 @@ def run() -> list[Metric]:
     ]
 
 
-def _shown(name: str) -> dict[str, Any]:
+def shown_holds(name: str) -> dict[str, Any]:
+    """Returns ways to hold an object, as arrays in lists."""
     return kept(_holds, name)["holds"]
 
 
@@ -167,7 +170,7 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way) -
     T = _mean(rig.observe().samples["object_pose"].value)
     robot = load_robot(lab.cfg.robot)
     base = np.asarray(rig.features.robot["T_world_base"])
-    thing = Thing("object", lab.object.shape, NOMINAL_KG, pose=tuple(se3.to_pose(T)))
+    thing = Thing(SEEN_BY, lab.object.shape, NOMINAL_KG, pose=tuple(se3.to_pose(T)))
     scene = compose(Table(), Robot(robot, base), thing, cfg=SceneCfg(max_delay_s=0.0))
     for hold in holds:
         try:

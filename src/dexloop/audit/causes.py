@@ -22,10 +22,8 @@ ANGLES = 6
 _FAR = 6.0
 """A sample that is off by more standard deviations counts as if it were off by so many: one late contact shall not
 decide everything."""
-LEAST = 0.08
+LEAST = 0.05
 """What explains a smaller share of the difference explains nothing."""
-AGREES = 1.5
-"""Simulations that are closer than this to reality, in standard deviations, agree with it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def ranked(
     all_of: list[Suspect],
     spread: dict[str, Float[np.ndarray, "m c"]],
 ) -> list[Cause]:
-    """Returns what explains the difference, best first; nothing if there is none to explain.
+    """Returns what explains the difference, best first.
 
     Args:
         real: The trial.
@@ -109,8 +107,6 @@ def ranked(
         spread: One standard deviation, see `divergence.scales`.
     """
     base = distance(real, middle, 0, spread)
-    if base < AGREES:
-        return []
     best: dict[str, Cause] = {}
     for k, suspect in enumerate(all_of):
         seen = np.array([-suspect.shift[0], -suspect.shift[1], 0.0])

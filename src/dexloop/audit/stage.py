@@ -166,7 +166,8 @@ def explain(
         effort_gain: What the effort sensors show, over what is there.
 
     Returns:
-        What was measured, what the worlds say, and what explains the difference, best first.
+        What was measured, what the worlds say, and what explains the difference, best first; nothing where no channel
+        leaves its band.
     """
     real = measured(seen, lift_s)
     real = Channels(real.t, {**real.values, "effort": real.values["effort"] / effort_gain})
@@ -184,6 +185,8 @@ def explain(
     band = Channels(out.t, {name: value[good] for name, value in out.values.items()})
     single = Channels(out.t, {name: value[n : n + 1] for name, value in out.values.items()})
     rest = Channels(out.t, {name: value[n + 1 :] for name, value in out.values.items()})
+    if not divergences(real, band):
+        return real, band, []
     return real, band, ranked(real, single, rest, doubted, scales(real, band))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,17 @@ class Lab:
     def truth(self) -> Truth:
         """Returns what a scorer compares with. Nothing that measures or learns may call this."""
         return self._truth
+
+    def otherwise(self, **changes: Any) -> Lab:
+        """Returns a lab in which something is otherwise than in this one, as if it had changed after it was measured:
+        truth as well, for scoring only.
+
+        Args:
+            changes: Fields of `Truth`.
+        """
+        other = Lab(self.cfg)
+        other._truth = replace(self._truth, **changes)
+        return other
 
     def judge(self, rig: LabRig) -> Judge:
         """Returns a witness of what happens at a rig from now on: truth as well, for scoring only."""

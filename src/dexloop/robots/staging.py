@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
-from dexloop.sim.parts import Robot
+from dexloop.sim.parts import Part, Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
 
@@ -47,11 +47,16 @@ def open_scene(twin: Twin, about: Mapping[str, Any]) -> tuple[Embodiment, Float[
     """
     robot = load_robot(str(about["name"]))
     base = np.asarray(about.get("T_world_base", np.eye(4)), dtype=np.float64)
-    cfg = SceneCfg(timestep_s=TIMESTEP_S, max_delay_s=MAX_DELAY_S, impratio=_SLIPPING, noslip_iterations=3)
-    scene = compose(ModelFile(twin.path / "scene.xml"), Robot(robot, base), cfg=cfg)
+    scene = scene_of([ModelFile(twin.path / "scene.xml")], robot, base)
     if "object" not in scene.roles:
         raise InputError("the twin has not exactly one free object: say which by making a twin of it alone")
     return robot, base, scene
+
+
+def scene_of(parts: Sequence[Part], robot: Embodiment, T_world_base: Float[np.ndarray, "4 4"]) -> Scene:
+    """Returns a scene that is fit for holding: what lies there, and a robot."""
+    cfg = SceneCfg(timestep_s=TIMESTEP_S, max_delay_s=MAX_DELAY_S, impratio=_SLIPPING, noslip_iterations=3)
+    return compose(*parts, Robot(robot, T_world_base), cfg=cfg)
 
 
 def place_of(scene: Scene, thing: str) -> int:
