@@ -8,51 +8,20 @@ import pytest
 
 from dexloop.core import se3
 from dexloop.core.errors import InputError
-from dexloop.robots.catalog import load
 from dexloop.robots.hold import Hold
 from dexloop.robots.kinematics import Kinematics
 from dexloop.robots.pickup import PHASES, Load, Pickup, PickupCfg, best_pickup
-from dexloop.sim.parts import Primitive, Robot, Table, Thing
-from dexloop.sim.scene import Scene, SceneCfg, compose
-
-ROBOT = load("gripper@wrist")
-HALF = (0.02, 0.02, 0.03)
-T_WORLD_OBJECT = se3.from_rt(np.eye(3), np.array([0.02, 0.01, HALF[2]]))
-T_WORLD_BASE = se3.from_rt(np.eye(3), np.array([-0.26, 0.0, 0.0]))
-
+from dexloop.sim.scene import Scene
+from tests.robots.pinched import HALF, ROBOT, T_WORLD_OBJECT, box_scene, pinch
 
 @pytest.fixture(scope="module")
 def scene() -> Scene:
-    pose = tuple(float(v) for v in se3.to_pose(T_WORLD_OBJECT))
-    return compose(
-        Table(), Robot(ROBOT, T_WORLD_BASE, fingertip_friction=0.5),
-        Thing("box", Primitive("box", HALF), 0.2, pose=pose, friction=0.5), cfg=SceneCfg(max_delay_s=0.0),
-    )  # fmt: skip
+    return box_scene()
 
 
 @pytest.fixture(scope="module")
 def hold() -> Hold:
-    """Two jaws on the sides ±x of the box, from above; where they touch follows from the jaws' own geometry."""
-    kinematics, q = Kinematics(ROBOT), ROBOT.home.copy()
-    hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]
-
-    def gap(value: float) -> tuple[float, np.ndarray]:
-        q[hand] = value
-        tips = kinematics.fingertips(q)[:, :3, 3]
-        return float(np.linalg.norm(tips[0] - tips[1])), se3.transform(se3.inverse(kinematics.palm(q)), tips)
-
-    low, high = ROBOT.position_limits[hand[0]]
-    values = np.linspace(low, high, 200)
-    gaps = np.array([gap(v)[0] for v in values])
-    touch, opened = (float(values[np.argmin(np.abs(gaps - w))]) for w in (2 * HALF[0], 2 * HALF[0] + 0.03))
-    _, tips = gap(touch)
-    down = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])  # the palm's x is the line of the jaws
-    T_object_palm = se3.from_rt(down, -down @ tips.mean(axis=0))
-    points = se3.transform(T_object_palm, tips)
-    normals = -points / np.linalg.norm(points, axis=1, keepdims=True)
-    links = tuple(tip.body for tip in ROBOT.fingertips)
-    return Hold("pinch", ROBOT.hand_joints, T_object_palm, np.full(2, opened), np.full(2, touch), points, normals,
-                links, 0.2)  # fmt: skip
+    return pinch()
 
 
 def pickup(scene: Scene, hold: Hold, mass_kg: float = 0.2, **more: float) -> Pickup:

@@ -41,7 +41,8 @@ def traces(
     *,
     pose_late_s: float = 0.0,
 ) -> Traces:
-    """Brings a trial's streams onto one clock: what is fast is averaged over each period, what is slow interpolated.
+    """Brings a trial's streams onto one clock: forces are averaged over each period, as simulated ones are, and places
+    interpolated, so that palm and object are those of the same moment.
 
     Args:
         recording: Of the trial.
@@ -60,7 +61,12 @@ def traces(
     t = np.arange(begin + 1.0 / RATE_HZ, end, 1.0 / RATE_HZ)
     if len(t) < 3:
         raise InputError(f"recording {recording.name!r} holds {end - begin:.2f} s of motion: too little to compare")
-    joints = _mean(position.t, position.value, t)
+    if pose.t[-1] - pose_late_s < begin or pose.t[0] - pose_late_s > end:
+        raise InputError(
+            f"in recording {recording.name!r} the tracker saw nothing while the robot moved, by their clocks: is the "
+            f"offset between them {pose_late_s:g} s?"
+        )
+    joints = _between(position.t, position.value, t)
     effort = np.full_like(joints, np.nan)
     if "joint_effort" in recording.streams:
         measured = recording.stream("joint_effort")
@@ -85,12 +91,16 @@ def _mean(t: np.ndarray, value: np.ndarray, at: np.ndarray) -> np.ndarray:
     return (total[ends] - total[begins]) / (ends - begins)[:, None]
 
 
+def _between(t: np.ndarray, value: np.ndarray, at: np.ndarray) -> np.ndarray:
+    return np.stack([np.interp(at, t, column) for column in value.T], axis=1)
+
+
 def _poses(t: np.ndarray, pose: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Interpolates poses whose neighbours are close together."""
     quat = pose[:, 3:].copy()
     for k in range(1, len(quat)):
         if quat[k] @ quat[k - 1] < 0:
             quat[k] *= -1.0
-    out = np.stack([np.interp(at, t, column) for column in np.column_stack([pose[:, :3], quat]).T], axis=1)
+    out = _between(t, np.column_stack([pose[:, :3], quat]), at)
     out[:, 3:] /= np.linalg.norm(out[:, 3:], axis=1, keepdims=True)
     return out
