@@ -430,3 +430,27 @@ def test_the_demonstrators_truth_is_where_the_film_shows_the_hand():
     wrong = np.mean([skin(k, pictures[-1]) for k in range(6)])
     assert right > 0.8
     assert wrong < right - 0.2
+
+
+def test_each_session_has_noise_of_its_own_and_the_same_truth():
+    lab = Lab(LabCfg(object="cube", seed=1, **QUIET))
+    seen = []
+    for session in (0, 0, 1):
+        rig = lab.rig(session)
+        rig.connect()
+        rig.sleep(0.1)
+        seen.append(rig.observe().samples["joint_position"].value)
+        assert rig._bench.model.body("cube").mass == pytest.approx(lab.truth().mass_kg)
+    np.testing.assert_array_equal(seen[0], seen[1])
+    assert np.abs(seen[2] - seen[0]).max() > 1e-5
+    np.testing.assert_allclose(seen[2].mean(axis=0), seen[0].mean(axis=0), atol=2e-4)
+
+
+def test_the_operator_puts_the_object_beside_its_mark(rig):
+    bench, mark = rig._bench, Lab(LabCfg(object="cube", seed=1)).truth().T_world_object
+    rig.operator.place_object((0.03, -0.02, 0.4))
+    there = se3.from_pose(bench.data.qpos[bench._pose : bench._pose + 7])
+    # It is turned where it stands, not about the world's origin, and stands on the table.
+    np.testing.assert_allclose(there[:3, 3] - mark[:3, 3], [0.03, -0.02, 0.0], atol=2.5e-3)
+    np.testing.assert_allclose(se3.log(se3.from_rt(there[:3, :3] @ mark[:3, :3].T, np.zeros(3)))[3:], [0, 0, 0.4],
+                               atol=0.04)  # fmt: skip

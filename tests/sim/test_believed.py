@@ -9,7 +9,7 @@ from dexloop.core.artifact import save_arrays, writing
 from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
 from dexloop.robots.catalog import load
-from dexloop.sim.believed import draw
+from dexloop.sim.believed import Draws, draw, mean_of, middle
 from dexloop.sim.parts import Primitive, Robot, Table, Thing
 from dexloop.sim.scene import SceneCfg, compose
 from dexloop.sim.world import World
@@ -79,3 +79,27 @@ def test_the_whole_hand_slides_as_its_fingertips_do(tmp_path: Path):
     other = draws.with_hand_friction(np.full(5, 0.7)).by_name()
     assert (other["object.friction"] == 0.7).all()
     assert (other["fingertip.friction"] == 0.7).all()
+
+
+def test_the_mean_of_one_number_or_what_is_said_otherwise(tmp_path: Path):
+    made = belief(tmp_path)
+    with np.load(made.path / "posterior.npz") as file:
+        clock = file["samples"][:, 1].mean()
+    assert mean_of(made, "clock.camera", otherwise=9.0) == pytest.approx(clock)
+    assert 0.2 < clock < 0.25
+    assert mean_of(made, "gain.touch", otherwise=9.0) == 9.0
+
+
+def test_the_middle_of_many_worlds_is_one_world():
+    draws = Draws(("object.mass", "object.com"), (1, 3), np.array([[1.0, 0, 5, 1], [2, 1, 6, 1], [9, 2, 4, 1]]))
+    one = middle(draws)
+    assert (one.names, one.sizes, len(one)) == (draws.names, draws.sizes, 1)
+    np.testing.assert_array_equal(one.values, [[2.0, 1, 5, 1]])
+
+
+def test_worlds_are_put_together_by_name_and_what_one_lacks_is_one():
+    few = Draws(("object.com", "object.mass"), (3, 1), np.array([[1.0, 2, 3, 0.5]]))
+    more = Draws(("object.mass", "actuator.gain", "object.com"), (1, 1, 3), np.array([[0.7, 1.4, 4.0, 5, 6]] * 2))
+    both = Draws.together(few, more)
+    assert both.names == more.names
+    np.testing.assert_array_equal(both.values, [[0.5, 1.0, 1, 2, 3], [0.7, 1.4, 4, 5, 6], [0.7, 1.4, 4, 5, 6]])
