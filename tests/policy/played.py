@@ -10,10 +10,12 @@ from dexloop.policy.contract import Contract, Terms
 from dexloop.policy.observation import Observation
 from dexloop.policy.start import Start
 from dexloop.robots.kinematics import Kinematics
-from dexloop.robots.pickup import Pickup
+from dexloop.robots.pickup import Pickup, PickupCfg
 from tests.policy.planted import ball, sealed
 
 RATE_HZ = 50.0
+BRISK = PickupCfg(come_s=0.5, close_s=0.4, squeeze_s=0.3, lift_s=0.8)
+"""As fast as a pickup can be without harm, for tests that wait for it."""
 
 
 class Player:

@@ -108,3 +108,39 @@ def test_another_robot_and_numbers_that_are_none_are_refused(
     changed = replace(contract, joints=tuple(reversed(contract.joints)))
     with pytest.raises(InputError):
         Acting(Puppet(changed), robot, **start)  # type: ignore[arg-type]
+
+
+def test_the_path_between_commands_is_smooth(robot: Embodiment, contract: Contract, start: dict[str, Any]) -> None:
+    """It goes through the commands, and begins with the speed with which the last one ended: motors are not jerked."""
+    puppet = Puppet(contract)
+    acting = Acting(puppet, robot, **start)  # type: ignore[arg-type]
+    share = np.linspace(0.0, 1.0, 201)
+    np.testing.assert_allclose(acting.path(share), np.repeat(start["q"][:, None], 201, axis=1), atol=1e-15)
+    commands, paths = [start["q"]], []
+    for k, shift in enumerate((0.002, 0.005, 0.005, 0.001)):
+        puppet.answer = answer(robot, start, shift, 0)
+        acting.step(0.02 * k, *looks(robot, start))
+        commands.append(acting.command)
+        paths.append(acting.path(share))
+    for before, after, path in zip(commands, commands[1:], paths, strict=False):
+        np.testing.assert_allclose(path[:, 0], before, atol=1e-15)
+        np.testing.assert_allclose(path[:, -1], after, atol=1e-15)
+    ends = [(np.diff(path, axis=1) / np.diff(share)[:, None])[:, [0, -1]] for path in paths]
+    for k in range(3):
+        np.testing.assert_allclose(ends[k][:, 1], ends[k + 1][:, 0], atol=2e-4)
+        np.testing.assert_allclose(ends[k][:, 1], commands[k + 1] - commands[k], atol=2e-4)
+    assert np.abs(ends[1]).max() > 2e-3  # there was something to be smooth about
+
+
+def test_the_path_stays_inside_the_limits(robot: Embodiment, contract: Contract, start: dict[str, Any]) -> None:
+    puppet = Puppet(contract)
+    acting = Acting(puppet, robot, **start)  # type: ignore[arg-type]
+    low, high = robot.position_limits.T
+    hand = [robot.joints.index(j) for j in robot.hand_joints]
+    # Fast up to a limit and then at rest there: a cubic alone would overshoot it.
+    puppet.answer = replace(answer(robot, start, 0.0, 0), hand=np.tile(high[hand], (N, 1)))
+    for k in range(50):
+        acting.step(0.02 * k, *looks(robot, start))
+        path = acting.path(np.linspace(0.0, 1.0, 11))
+        assert ((path >= low) & (path <= high)).all()
+    np.testing.assert_allclose(acting.command[:, hand], puppet.answer.hand)
