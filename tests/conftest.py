@@ -48,3 +48,11 @@ def lab_capture(tmp_path_factory: pytest.TempPathFactory):
         HumanVideo(duration_s=1.5, fps=8.0),
     ]
     return capture(lab.rig(), plans, tmp_path_factory.mktemp("lab") / "capture")
+
+
+@pytest.fixture(scope="session")
+def lab_trials(tmp_path_factory: pytest.TempPathFactory):
+    """Two trials in the lab, of which the first was complete when the deployment was killed: read by many."""
+    from tests.lab_trials import make_trials
+
+    return make_trials(tmp_path_factory.mktemp("trials"))

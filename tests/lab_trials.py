@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dexloop.core.artifact import save_arrays, write_text, writing
 from dexloop.core.artifacts import Belief, Episodes, Policy, Twin
 from dexloop.core.capture import StreamInfo
 from dexloop.deploy.cfg import DeployCfg
+from dexloop.deploy.stage import deploy
 from dexloop.lab import Lab, LabCfg
 from dexloop.lab.judge import Judge
 from dexloop.lab.known_twin import known_twin
@@ -26,7 +28,7 @@ from tests.policy.played import BRISK, Player
 from tests.robots.pinched import pinch
 
 QUICK = DeployCfg(trials=2, hold_s=0.2, shake_s=0.4)
-HALF_M = 0.03
+HALF_M = 0.0325
 """Of the lab's cube [m]."""
 
 
@@ -44,12 +46,20 @@ class Bench:
     judges: dict[int, Judge] = field(default_factory=dict)
     verdicts: dict[int, str] = field(default_factory=dict)
     """By the lab's own judge, who sees the truth."""
+    connected: list[int] = field(default_factory=list)
+    """Trials for which the robot was connected."""
 
     def rig_of(self, number: int) -> LabRig:
         """A rig for each trial, with noise of its own."""
-        self.rigs[number] = self.lab.rig(session=number)
-        self.judges[number] = self.lab.judge(self.rigs[number])
-        return self.rigs[number]
+        rig = self.rigs[number] = self.lab.rig(session=number)
+        self.judges[number], connect = self.lab.judge(rig), rig.connect
+
+        def counted() -> None:
+            self.connected.append(number)
+            connect()
+
+        rig.connect = counted  # type: ignore[method-assign]
+        return rig
 
     def witness(self, number: int, what: str) -> None:
         """Asks the judge."""
@@ -58,7 +68,7 @@ class Bench:
         else:
             self.verdicts[number] = self.judges[number].verdict()
 
-    @contextmanager
+    @contextlib.contextmanager
     def played(self) -> Iterator[None]:
         """While it lasts, policies are what the player plays."""
         with pytest.MonkeyPatch.context() as patch:
@@ -74,8 +84,10 @@ class LabTrials:
     bench: Bench
     episodes: Episodes
     verdicts: dict[int, str]
-    left: Path
-    """A copy of what lies beside a deployment that is killed just before its end."""
+    connected: tuple[list[int], list[int]]
+    """Trials for which the robot was connected, by the deployment that was killed and by the one that went on."""
+    left: list[str]
+    """What the first one left behind."""
 
 
 def write_belief(folder: Path, rows: dict[str, Sequence[float]]) -> Belief:
@@ -121,3 +133,29 @@ def make_bench(folder: Path, *, seed: int = 3) -> Bench:
     pickup = Pickup(robot, scene.model, pinch(HALF_M), rest, Load.of(belief), BRISK)
     player = Player(pickup, base, rest, "cube")
     return Bench(lab, folder, twin, write_policy(folder / "policy", player), belief, player)
+
+
+class Killed(BaseException):
+    """Stands in for a signal."""
+
+
+def make_trials(folder: Path) -> LabTrials:
+    """Deploys, is killed after the first trial, and goes on."""
+    bench, out = make_bench(folder), folder / "episodes"
+
+    def kill(_text: str, done: float) -> None:
+        if done == 0.5:
+            raise Killed
+
+    def again(**more: Any) -> Episodes:
+        return deploy(
+            bench.policy, bench.twin, bench.belief, bench.rig_of, out, cfg=QUICK, witness=bench.witness, **more
+        )
+
+    with bench.played():
+        with contextlib.suppress(Killed):
+            again(progress=kill)
+        first, left = list(bench.connected), sorted(p.name for p in (folder / "episodes.trials").iterdir())
+        bench.connected.clear()
+        episodes = again()
+    return LabTrials(bench, episodes, dict(bench.verdicts), (first, list(bench.connected)), left)

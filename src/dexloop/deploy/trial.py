@@ -108,7 +108,7 @@ def attempt(
     begin()
     at = Moments(rig.now())
     done = [way[-1]]
-    aside, up = np.zeros((len(robot.joints), 3)), np.inf
+    aside, up, last = np.zeros((len(robot.joints), 3)), np.inf, way[-1]
     fine = dt * np.arange(1, few + 1)
     while True:
         t = rig.now() - at.begin
@@ -125,7 +125,8 @@ def attempt(
             aside = shaking(robot, Kinematics(robot), targets[-1])
         shaken = shake.offset(t + fine - up) @ aside.T if np.isfinite(up) else np.zeros_like(targets)
         for target in targets + shaken:
-            rig.send(np.clip(target, *robot.position_limits.T))
+            last = np.clip(target, *robot.position_limits.T)
+            rig.send(last)
             rig.sleep(dt)
         seen = rig.observe()
         senses.hear(seen)
@@ -137,7 +138,10 @@ def attempt(
     at = Moments(at.begin, at.lift, at.hold, rig.now())
     moment(at)
     ended()
-    # What was done so far, backwards: down, open, away, home.
+    # What was done so far, backwards: down, open, away, home. First to where it was when the object was up: a doer may
+    # have gone on since, and a shake may end aside.
+    if not np.allclose(last, done[-1], atol=1e-9):
+        _follow(rig, through(robot, np.stack([last, done[-1]]), speed=HASTE, rate_hz=1.0 / dt).q, dt, senses)
     _follow(rig, np.array(done[::-1]), dt, senses)
     _follow(rig, way[::-1], dt, senses)
     return at
