@@ -1,4 +1,4 @@
-"""Trials in the lab, small and quick: a planned motion stands in for a trained policy. For tests of deploy and audit."""
+"""Trials in the lab, small and quick: a planned motion stands in for a trained policy. For deploy and audit."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.policy.played import BRISK, Player
 from tests.robots.pinched import pinch
 
 QUICK = DeployCfg(trials=2, hold_s=0.2, shake_s=0.4)
-HALF_M = 0.0325
-"""Of the lab's cube [m]."""
+HALF_M = 0.03
+"""Of the lab's cube, less a little: so the jaws press firmly, whatever stiffness their servos have [m]."""
 
 
 @dataclass
@@ -46,6 +46,8 @@ class Bench:
     judges: dict[int, Judge] = field(default_factory=dict)
     verdicts: dict[int, str] = field(default_factory=dict)
     """By the lab's own judge, who sees the truth."""
+    felt: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Slip [m] and grip [N], by the same judge."""
     connected: list[int] = field(default_factory=list)
     """Trials for which the robot was connected."""
 
@@ -66,7 +68,8 @@ class Bench:
         if what == "gripped":
             self.judges[number].gripped()
         else:
-            self.verdicts[number] = self.judges[number].verdict()
+            judge = self.judges[number]
+            self.verdicts[number], self.felt[number] = judge.verdict(), (judge.slip_m, judge.grip_n)
 
     @contextlib.contextmanager
     def played(self) -> Iterator[None]:
@@ -84,6 +87,7 @@ class LabTrials:
     bench: Bench
     episodes: Episodes
     verdicts: dict[int, str]
+    felt: dict[int, tuple[float, float]]
     connected: tuple[list[int], list[int]]
     """Trials for which the robot was connected, by the deployment that was killed and by the one that went on."""
     left: list[str]
@@ -94,9 +98,7 @@ def write_belief(folder: Path, rows: dict[str, Sequence[float]]) -> Belief:
     """A belief that holds these samples."""
     samples = np.stack([np.asarray(v, dtype=np.float64) for v in rows.values()], axis=1)
     with writing(folder, Belief) as draft:
-        save_arrays(
-            draft.folder / "posterior.npz", mean=samples.mean(0), covariance=np.cov(samples.T), samples=samples
-        )
+        save_arrays(draft.folder / "posterior.npz", mean=samples.mean(0), covariance=np.cov(samples.T), samples=samples)
         draft.meta |= {"labels": list(rows), "parameters": {k: {"mean": float(np.mean(v))} for k, v in rows.items()}}
     return Belief.open(folder)
 
@@ -115,7 +117,9 @@ def make_bench(folder: Path, *, seed: int = 3) -> Bench:
     lab = Lab(LabCfg(object="cube", robot="gripper@wrist", seed=seed, video=False))
     rig, truth, rng = lab.rig(), lab.truth(), np.random.default_rng(1)
     stream = StreamInfo("x", "scalar", ("x",), ("m",), "robot")
-    with Recorder(folder / "capture", Features("lab", rig.features.robot, (stream,), (), None, rig.features.scene)) as r:
+    with Recorder(
+        folder / "capture", Features("lab", rig.features.robot, (stream,), (), None, rig.features.scene)
+    ) as r:
         r.start("nothing")
         r.append_samples("x", Samples(np.zeros(1), np.zeros((1, 1))))
     assert r.capture is not None
@@ -158,4 +162,4 @@ def make_trials(folder: Path) -> LabTrials:
         first, left = list(bench.connected), sorted(p.name for p in (folder / "episodes.trials").iterdir())
         bench.connected.clear()
         episodes = again()
-    return LabTrials(bench, episodes, dict(bench.verdicts), (first, list(bench.connected)), left)
+    return LabTrials(bench, episodes, dict(bench.verdicts), dict(bench.felt), (first, list(bench.connected)), left)

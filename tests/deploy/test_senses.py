@@ -67,9 +67,9 @@ def test_twin_and_tracker_may_mean_other_frames():
 
 
 def test_a_rig_without_a_tracker_is_refused():
-    with pytest.raises(InputError, match="has no object_pose: a policy needs .* there is joint_position, touch"):
+    with pytest.raises(InputError, match=r"has no object_pose: a policy needs .* there is joint_position, touch"):
         Senses(features(STREAMS[:2]), ROBOT)
-    with pytest.raises(InputError, match="has no joint_position and no touch and no object_pose.* there is nothing"):
+    with pytest.raises(InputError, match=r"has no joint_position and no touch and no object_pose.* there is nothing"):
         Senses(features(()), ROBOT)
 
 

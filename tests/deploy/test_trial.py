@@ -41,7 +41,7 @@ def before() -> np.ndarray:
 
 
 def test_it_goes_there_takes_up_holds_shakes_and_brings_back():
-    rig, at, told = tried(Riser(before()))
+    rig, at, _ = tried(Riser(before()))
     assert at.begin == pytest.approx(0.2)
     assert at.lift - at.begin == pytest.approx(0.3)
     assert at.hold - at.begin == pytest.approx(0.4)

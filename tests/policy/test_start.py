@@ -35,7 +35,7 @@ def test_the_palm_is_before_the_object_wherever_that_stands():
 
 def test_an_object_out_of_reach_is_an_error():
     far = se3.from_rt(np.eye(3), np.array([9.0, 0.0, 0.0]))
-    with pytest.raises(InputError, match="does not get to where the policy begins.*move the object"):
+    with pytest.raises(InputError, match=r"does not get to where the policy begins.*move the object"):
         START.posture(ROBOT, T_WORLD_BASE, far)
 
 

@@ -45,7 +45,7 @@ def test_trials_are_read_as_they_were_written_each_with_its_recording(tmp_path: 
 
 @pytest.mark.parametrize("text", ["[", "[{}]", '[{"number": 1}]', json.dumps([{**asdict(TRIAL), "more": 1}])])
 def test_damaged_trials_are_an_error(tmp_path: Path, text: str):
-    with pytest.raises(InputError, match="damaged.*deploy again"):
+    with pytest.raises(InputError, match=r"damaged.*deploy again"):
         trials_of(episodes(tmp_path, text))
 
 

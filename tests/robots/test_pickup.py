@@ -14,6 +14,7 @@ from dexloop.robots.pickup import PHASES, Load, Pickup, PickupCfg, best_pickup
 from dexloop.sim.scene import Scene
 from tests.robots.pinched import HALF, ROBOT, T_WORLD_OBJECT, box_scene, pinch
 
+
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     return box_scene()

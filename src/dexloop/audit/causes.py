@@ -137,5 +137,7 @@ def distance(
     for name, sd in spread.items():
         simulated = worlds.values[name][k] + (seen if name == "pose" else 0.0)
         off = np.abs(real.values[name][0] - simulated) / sd
-        total.append(float(np.mean(np.square(np.minimum(off[np.isfinite(off)], _FAR)))))
+        off = off[np.isfinite(off)]
+        if len(off):  # not every rig measures everything
+            total.append(float(np.mean(np.square(np.minimum(off, _FAR)))))
     return float(np.sqrt(np.mean(total)))

@@ -57,6 +57,8 @@ def check(lines: Sequence[str], *, name: str = "the ledger") -> list[dict[str, A
             row = json.loads(line)
         except ValueError as error:
             raise InputError(f"{name}, line {number}, is damaged: {error}") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{name}, line {number}, is damaged: it holds no names")
         missing = [key for key in (*REQUIRED, "before") if key not in row]
         if missing:
             raise InputError(f"{name}, line {number}, lacks {', '.join(missing)}")
@@ -73,12 +75,22 @@ def read(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: There is none, or it is not whole.
     """
+    return check(lines_of(path), name=str(path))
+
+
+def lines_of(path: Path) -> list[str]:
+    """Returns the lines of a ledger's file, or of that in the folder of an artefact, as they are.
+
+    Raises:
+        InputError: There is none.
+    """
     file = path / "ledger.jsonl" if path.is_dir() else path
     try:
-        lines = file.read_text().splitlines()
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} holds no ledger: {error}") from error
-    return check(lines, name=str(file))
+    # Not `splitlines`, which also splits where JSON does not: at a line separator within a text.
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def case(path: Path, number: int) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from dexloop.audit.gaps import measure_gaps, rate_gap
 from dexloop.audit.predict import CHANNELS, Channels, measured, predicted
 from dexloop.core.artifact import require_free, save_arrays, write_text, writing
 from dexloop.core.artifacts import Belief, Episodes, Ledger, Policy, Twin
-from dexloop.core.errors import InputError
+from dexloop.core.errors import InputError, UnknownName
 from dexloop.core.status import Level, Status
 from dexloop.policy.bundle import open_policy
 from dexloop.policy.rehearsal import Stage, rehearse
 from dexloop.policy.start import Start
 from dexloop.policy.trials import Trial, finite, load_of, outcome_of, trials_of
-from dexloop.robots.outcome import Outcome
+from dexloop.robots.outcome import STOPPED, Outcome
 from dexloop.robots.shake import Shake
 from dexloop.robots.staging import open_scene, robot_of
 from dexloop.robots.traces import Traces, traces
@@ -82,7 +82,7 @@ def audit(
     done = compare(episodes, policy, twin, belief, cfg=cfg, progress=progress)
     said = {"episodes": episodes, "policy": policy, "twin": twin, "belief": belief}
     inputs: dict[str, Any] = said | ({"before": before} if before else {})
-    lines = (before.path / "ledger.jsonl").read_text().splitlines() if before else []
+    lines = ledgers.lines_of(before.path) if before else []
     about = {
         "round": cfg.round, "object": episodes.header.meta["object"], "robot": episodes.header.meta["robot"],
         "inputs": {k: {"hash": v.hash, "path": _relative(v.path, Path(out))} for k, v in said.items()},
@@ -117,6 +117,9 @@ def compare(
     all_of = trials_of(episodes)
     if not all_of:
         raise InputError(f"{episodes.path} holds no trial: deploy first")
+    asked = episodes.header.meta["asked"]
+    if asked["shadow"]:
+        raise InputError(f"{episodes.path} ran in the shadow: nothing was sent, and there is nothing to compare")
     robot, base, scene = open_scene(twin, robot_of(all_of[0][1]))
     thing = scene.model.body(scene.roles["object"].bodies[0]).name
     brain, start = open_policy(policy), Start.of(policy)
@@ -124,7 +127,6 @@ def compare(
         raise InputError(f"{policy.path} was trained for {', '.join(brain.points)}, not for {thing}")
     stage = Stage(scene, robot, thing, base, brain.points[thing])
     # The policy does each trial again, in worlds that are all as likely.
-    asked = episodes.header.meta["asked"]
     n = cfg.worlds
     rehearsed = rehearse(
         brain, start, stage, np.repeat([t.T_world_object for t, _ in all_of], n, axis=0),
@@ -136,10 +138,16 @@ def compare(
     gain = mean_of(belief, "gain.joint_effort", otherwise=1.0)
     found = []
     for k, (trial, capture) in enumerate(all_of):
-        recording = capture.recording()
-        seen = traces(
-            recording, robot, np.array(trial.T_track_object), pose_late_s=float(episodes.header.meta["pose_late_s"])
-        )  # fmt: skip
+        recording, same = capture.recording(), rehearsed[k * n : (k + 1) * n]
+        late = float(episodes.header.meta["pose_late_s"])
+        try:
+            seen = traces(recording, robot, np.array(trial.T_track_object), pose_late_s=late)
+        except (InputError, UnknownName):
+            if trial.outcome["verdict"] != STOPPED:
+                raise
+            # It was stopped before it did anything that could be compared.
+            found.append(Compared(trial, Channels(np.zeros(0), {}), Channels(np.zeros(0), {}), [], [], same))
+            continue
         begin = float(recording.stream("joint_command").t[0])
         lift = trial.moments.get("lift", np.nan) - begin
         tell("comparing", k / len(all_of))
@@ -147,7 +155,7 @@ def compare(
             seen, stage, np.array(trial.T_world_object), draw(belief, scene, cfg.bands, seed=cfg.seed + 1), lift,
             effort_gain=gain,
         )  # fmt: skip
-        found.append(Compared(trial, real, band, divergences(real, band), causes, rehearsed[k * n : (k + 1) * n]))
+        found.append(Compared(trial, real, band, divergences(real, band), causes, same))
     tell("comparing", 1.0)
     return found
 

@@ -16,7 +16,7 @@ from dexloop.core import se3
 from dexloop.core.artifact import HEADER, require_free, storage_errors, write_text, writing
 from dexloop.core.artifacts import Belief, Episodes, Policy, Twin
 from dexloop.core.capture import Capture
-from dexloop.core.errors import HaltError, InputError
+from dexloop.core.errors import HaltError, InputError, UnknownName
 from dexloop.core.status import Level, Status
 from dexloop.deploy.cfg import DeployCfg
 from dexloop.deploy.doers import Doer, PolicyDoer
@@ -34,7 +34,7 @@ from dexloop.rig.layout import link_or_copy
 from dexloop.rig.limits import Limits
 from dexloop.rig.protocol import Operator, Rig
 from dexloop.rig.recorder import Recorder
-from dexloop.robots.outcome import HELD, LATE, STOPPED, Outcome, outcome
+from dexloop.robots.outcome import HELD, LATE, MISSED, STOPPED, Outcome, outcome
 from dexloop.robots.pickup import Load
 from dexloop.robots.shake import Shake
 from dexloop.robots.staging import open_scene, place_of, standing
@@ -98,6 +98,8 @@ def deploy(
     scanned = twin.header.meta.get("geometry") == "scanned"
     bench = _Bench(rig_of, stage, cfg, scanned=scanned, pose_late_s=late, load=told, witness=witness)
     work = Path(out).with_name(Path(out).name + ".trials")
+    _require_same(work, {"policy": policy.hash, "twin": twin.hash, "belief": belief.hash, "load": plain_load(told),
+                         "asked": asdict(cfg)})  # fmt: skip
     ended = ""
     trials: list[Trial] = []
     for k, shift in enumerate(_shifts(cfg)):
@@ -110,7 +112,7 @@ def deploy(
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)
         trials.append(found)
-        ended = _over(trials, cfg)
+        ended = "" if cfg.shadow else _over(trials, cfg)
         if ended:
             break
     tell("trials", 1.0)
@@ -170,7 +172,7 @@ class _Bench:
         found = self._judged(capture, senses, moments, rig, halted)
         return Trial(
             number, pilot, shift, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
-            moments.to_json(), finite(asdict(found)), [event.to_json() for event in rig.events],
+            moments.to_json(), finite(asdict(found)), [finite(event.to_json()) for event in rig.events],
         )  # fmt: skip
 
     def _carry_out(
@@ -181,7 +183,12 @@ class _Bench:
         there[at : at + 7] = se3.to_pose(T_world_object)
         assert rig.features.command is not None
         way = road(robot, scene.model, doer.before, rig.features.command.rate_hz, qpos=there)
-        moments, halted = Moments(rig.now()), ""
+        moments, halted, begun = Moments(rig.now()), "", False
+
+        def begin() -> None:
+            nonlocal begun
+            recorder.start(f"trial_{number:02d}", plan={"plan": "Trial", "number": number})
+            begun = True
 
         def seen(now: Moments) -> None:
             nonlocal moments
@@ -193,13 +200,15 @@ class _Bench:
             try:
                 attempt(
                     rig, doer, way, senses, robot, Shake(self._cfg.hold_s, self._cfg.shake_s),
-                    begin=lambda: recorder.start(f"trial_{number:02d}", plan={"plan": "Trial", "number": number}),
-                    note=recorder.append, moment=seen, ended=lambda: self._witness(number, "ended"),
+                    begin=begin, note=recorder.append, moment=seen, ended=lambda: self._witness(number, "ended"),
                 )  # fmt: skip
                 recorder.finish_recording(markers=moments.to_json())
             except HaltError as error:
                 halted = str(error)
                 self._witness(number, "ended")
+                if not begun:  # it was stopped on its way: what was measured last is worth most
+                    begin()
+                recorder.append(rig.observe())
                 recorder.interrupt(halted)
         assert recorder.capture is not None
         return moments, halted, recorder.capture
@@ -225,7 +234,13 @@ class _Bench:
 
     def _judged(self, capture: Capture, senses: Senses, moments: Moments, rig: Guarded, halted: str) -> Outcome:
         recording = capture.recording()
-        found = traces(recording, self._stage.robot, senses.T_track_object, pose_late_s=self._late)
+        try:
+            found = traces(recording, self._stage.robot, senses.T_track_object, pose_late_s=self._late)
+        except (InputError, UnknownName):
+            # In the shadow no command is sent, and a robot that was stopped at once has hardly moved.
+            if not halted and not self._cfg.shadow:
+                raise
+            return Outcome(STOPPED if halted else MISSED, 0.0, 0.0, 0.0, np.nan)
         begin = float(recording.stream("joint_command").t[0])
         lift = int(np.searchsorted(found.t, moments.lift - begin)) if np.isfinite(moments.lift) else None
         # A drop is a drop, whoever noticed it first.
@@ -268,6 +283,23 @@ def _shifts(cfg: DeployCfg) -> list[tuple[float, float, float]]:
         (float(x), float(y), float(a))
         for x, y, a in zip(*(s * r for s, r in zip(spread, reach, strict=True)), strict=True)
     ]
+
+
+def _require_same(work: Path, asked: dict[str, Any]) -> None:
+    """Refuses to go on with trials of another policy, or with other options; writes down which they are.
+
+    Raises:
+        InputError: They are of another deployment.
+    """
+    file, said = work / "asked.json", json.dumps(asked, indent=1, ensure_ascii=False)
+    if file.is_file() and file.read_text() != said:
+        raise InputError(
+            f"{work} holds trials of a deployment that was killed, with another policy, twin, belief or options: "
+            "go on with those, or delete it"
+        )
+    with storage_errors(work):
+        work.mkdir(parents=True, exist_ok=True)
+        write_text(file, said)
 
 
 def _read(work: Path, number: int) -> Trial | None:

@@ -51,7 +51,8 @@ def traces(
         pose_late_s: How much later the tracker's clock is than the robot's [s].
 
     Raises:
-        InputError: A stream is missing, or they do not overlap.
+        UnknownName: A stream is missing.
+        InputError: They do not overlap, or hold too little.
     """
     base = np.asarray(recording.robot.get("T_world_base", np.eye(4)), dtype=np.float64)
     command, position, touch, pose = (
