@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 
 from dexloop.core import se3
 from dexloop.core.errors import InputError
-from dexloop.policy.rehearsal import Stage, rehearse
-from dexloop.robots.outcome import CRUSHED, DROPPED, HELD, LATE, MISSED, SLIPPED, Outcome
+from dexloop.policy.rehearsal import Stage, _judged, rehearse
+from dexloop.robots.outcome import CRUSHED, DIVERGED, DROPPED, HELD, LATE, MISSED, SLIPPED, Outcome
 from dexloop.robots.pickup import PHASES, Load, Pickup
 from dexloop.robots.shake import Shake
 from tests.policy.planted import ball
@@ -63,6 +64,31 @@ def test_a_policy_that_never_lifts_is_late(player: Player, stage: Stage, monkeyp
     assert found.verdict == LATE
     assert np.isnan(found.off_s)
     assert found.rise_m == pytest.approx(0.0, abs=1e-3)
+
+
+def test_each_world_is_judged_by_itself_up_to_its_own_end():
+    """Three that rise: one falls when its own trial is over, one became unstable, one was not up in time."""
+    dt, n = 0.02, 100
+    up = np.array([1.0, 1.0, np.inf])
+    t = dt * np.arange(n)
+    rise = 0.1 * np.clip((t - 0.5) / 0.4, 0.0, 1.0)
+    fallen = np.where(t > up[0] + SHORT.duration_s + 0.05, 0.0, rise)
+    things = np.stack([fallen, rise, rise])
+
+    def poses(height: np.ndarray) -> np.ndarray:
+        return se3.from_rt(np.broadcast_to(np.eye(3), (3, 3, 3)), np.stack([0 * height, 0 * height, height], axis=1))
+
+    rows = [
+        SimpleNamespace(T_world_palm=poses(np.full(3, rise[k])), T_world_object=poses(things[:, k]),
+                        touch=np.ones((3, 2)))
+        for k in range(n)
+    ]  # fmt: skip
+    phases = np.tile(np.where(t < 0.5, 2, 3), (3, 1))
+    bench = SimpleNamespace(dt=dt, diverged={1: "bad acceleration"})
+    held, unstable, late = _judged(rows, phases, up, bench, [LOAD] * 3, SHORT)  # type: ignore[arg-type]
+    assert (held.verdict, unstable.verdict, late.verdict) == (HELD, DIVERGED, LATE)
+    assert held.rise_m == pytest.approx(0.1)
+    assert late.rise_m == pytest.approx(0.1)
 
 
 def test_shaking_makes_the_hand_move_and_may_shake_it_off(player: Player, stage: Stage):

@@ -21,8 +21,9 @@ T_WORLD_BASE = se3.from_rt(np.eye(3), np.array([-0.26, 0.0, 0.0]))
 def box_scene(mass_kg: float = 0.2, friction: float = 0.5) -> Scene:
     pose = tuple(float(v) for v in se3.to_pose(T_WORLD_OBJECT))
     return compose(
-        Table(), Robot(ROBOT, T_WORLD_BASE, fingertip_friction=friction),
-        Thing("box", Primitive("box", HALF), mass_kg, pose=pose, friction=friction),
+        # The object first, as in a twin that a robot is put into: then joints and their forces are numbered otherwise.
+        Table(), Thing("box", Primitive("box", HALF), mass_kg, pose=pose, friction=friction),
+        Robot(ROBOT, T_WORLD_BASE, fingertip_friction=friction),
         cfg=SceneCfg(max_delay_s=0.0),
     )  # fmt: skip
 
