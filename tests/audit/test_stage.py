@@ -12,7 +12,7 @@ import pytest
 from dexloop.audit.cfg import AuditCfg
 from dexloop.audit.ledger import REQUIRED, case, check, lines_of, read
 from dexloop.audit.predict import CHANNELS
-from dexloop.audit.stage import _decide, audit, compare
+from dexloop.audit.stage import Compared, _decide, audit, compare
 from dexloop.core.artifact import load_arrays, write_text, writing
 from dexloop.core.artifacts import Episodes, Ledger
 from dexloop.core.capture import StreamInfo
@@ -28,10 +28,23 @@ QUICK = AuditCfg(worlds=2, bands=4)
 
 
 @pytest.fixture(scope="module")
-def ledger(lab_trials: LabTrials, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    bench, out = lab_trials.bench, tmp_path_factory.mktemp("audit") / "ledger"
+def compared(lab_trials: LabTrials) -> list[Compared]:
+    bench = lab_trials.bench
     with bench.played():
-        return audit(lab_trials.episodes, bench.policy, bench.twin, bench.belief, out, cfg=QUICK)
+        return compare(lab_trials.episodes, bench.policy, bench.twin, bench.belief, cfg=QUICK)
+
+
+def audited(trials: LabTrials, done: list[Compared], out: Path, **more: Any) -> Ledger:
+    """An audit of what was compared already, for that takes long."""
+    bench = trials.bench
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dexloop.audit.stage.compare", lambda *_, **__: done)
+        return audit(trials.episodes, bench.policy, bench.twin, bench.belief, out, **{"cfg": QUICK, **more})
+
+
+@pytest.fixture(scope="module")
+def ledger(lab_trials: LabTrials, compared: list[Compared], tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return audited(lab_trials, compared, tmp_path_factory.mktemp("audit") / "ledger")
 
 
 def other_episodes(
@@ -106,19 +119,10 @@ def test_the_traces_are_saved_on_one_clock(ledger: Ledger):
 
 
 def test_a_second_audit_goes_on_and_changes_nothing_of_the_first(
-    ledger: Ledger, lab_trials: LabTrials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, lab_trials: LabTrials, compared: list[Compared], tmp_path: Path
 ):
-    bench = lab_trials.bench
-    # What was compared does not matter here, and takes long.
-    with bench.played():
-        done = compare(other_episodes(lab_trials, tmp_path / "one", [first_trial(lab_trials)]), bench.policy,
-                       bench.twin, bench.belief, cfg=QUICK)  # fmt: skip
-    monkeypatch.setattr("dexloop.audit.stage.compare", lambda *_, **__: done)
-    out = tmp_path / "second"
-    second = audit(
-        lab_trials.episodes, bench.policy, bench.twin, bench.belief, out, cfg=replace(QUICK, round=2), before=ledger,
-        changed={"belief": "object.mass"},
-    )  # fmt: skip
+    again = {"before": ledger, "changed": {"belief": "object.mass"}, "cfg": replace(QUICK, round=2)}
+    second = audited(lab_trials, compared[:1], tmp_path / "second", **again)
     old, new = lines_of(ledger.path), lines_of(second.path)
     assert new[: len(old)] == old
     assert len(new) == len(old) + 1
@@ -131,7 +135,7 @@ def test_a_second_audit_goes_on_and_changes_nothing_of_the_first(
     try:
         file.write_text(text.replace(HELD, "lost", 1))
         with pytest.raises(InputError, match="line 2 does not follow"):
-            audit(lab_trials.episodes, bench.policy, bench.twin, bench.belief, tmp_path / "third", before=ledger)
+            audited(lab_trials, compared[:1], tmp_path / "third", **again)
     finally:
         file.write_text(text)
 
