@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dexloop.audit.causes import AGREES, Suspect, distance, ranked, suspects, tried
+from dexloop.audit.causes import Suspect, distance, ranked, suspects, tried
 from dexloop.audit.divergence import scales
 from dexloop.audit.predict import CHANNELS, Channels
 from dexloop.audit.stage import explain
@@ -89,7 +89,6 @@ def test_distances_are_in_standard_deviations_and_one_channel_does_not_decide_al
     seen = np.array([0.3, 0.0, 0.0])
     shifted = Channels(T, {**zero.values, "pose": zero.values["pose"] + seen})
     assert distance(shifted, zero, 0, spread, seen=seen) == pytest.approx(0.0)
-    assert AGREES > 1.0  # worlds as likely as reality are about one away
 
 
 def test_efforts_that_nobody_measured_speak_for_nothing():
