@@ -16,6 +16,7 @@ from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan
 from dexloop.core.artifact import require_free
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
+from dexloop.rig.guarded import Guarded
 from dexloop.rig.protocol import Operator, Rig
 from dexloop.rig.recorder import Recorder
 
@@ -40,7 +41,8 @@ def capture(
     Before every plan that moves the object the operator puts it back into its place, where the rig has one.
 
     Args:
-        rig: Where it happens; connected here, and let go at the end whatever happens.
+        rig: Where it happens; connected here, and let go at the end whatever happens. What moves it goes through the
+            safety gate.
         plans: One or several, see `dexloop.capture.plans`.
         out: Where the Capture shall be.
         replace: Put it in the place of one that is there.
@@ -60,6 +62,8 @@ def capture(
     tell = progress or (lambda _text, _done: None)
     names = _names(plans)
     motions = _plan_all(rig, plans, names, tell)
+    if any(motion is not None for motion in motions):
+        rig = Guarded(rig)
     with Recorder(out, rig.features, replace=replace) as recorder:
         try:
             rig.connect()
