@@ -1,11 +1,16 @@
+import html
+import json
 import re
 import shutil
+import subprocess
 
 import numpy as np
+import pytest
 
 from dexloop.core.run import Run
 from dexloop.report.figures import capture_figure, recording_figure
 from dexloop.report.page import write_report
+from tests.report.runs import row, run_with_trials
 
 
 def test_a_figure_for_every_recording(lab_capture):
@@ -45,3 +50,38 @@ def test_a_recording_that_no_panel_shows_is_still_named(lab_capture):
 
     empty = dataclasses.replace(lab_capture.recording("push"), streams={}, videos={})
     assert "push" in recording_figure(empty).get_suptitle()
+
+
+def test_trials_and_ledger_are_told_round_by_round(lab_trials, tmp_path):
+    run = run_with_trials(tmp_path / "run", lab_trials.episodes, [row(1), row(2, signature="slipped", parted=True)])
+    page = write_report(run).read_text()
+    assert page.index("<h2>deploy, round 1</h2>") < page.index("<h2>audit, round 1</h2>") < page.index("decisions")
+    assert "gap +25 points (-20 to +60)" in page.split("<h2>")[0], "the result comes first"
+    assert "object.mass is 1.40 times &lt;what&gt; (60 %)" in page
+    assert "a &lt;b&gt;reason&lt;/b&gt;" in page
+    data = json.loads((run.path / "data.json").read_text())
+    assert [r["signature"] for r in data["ledger"]] == ["held", "slipped"]
+    assert data["stages"]["deploy"]["hash"] == lab_trials.episodes.hash
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to look at the page as a person would")
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_shows_it_without_complaint(lab_trials, tmp_path, width):
+    run = run_with_trials(tmp_path / "run", lab_trials.episodes, [row(1), row(2, signature="slipped", parted=True)])
+    page = write_report(run)
+    script = """<script>addEventListener("load", () => { document.title = JSON.stringify({
+        images: [...document.images].map(i => i.naturalWidth), page: document.documentElement.scrollWidth,
+        window: innerWidth, headings: [...document.querySelectorAll("h2")].length}) })</script>"""
+    page.write_text(page.read_text().replace("</body>", script + "</body>"))
+    shown = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+         f"--user-data-dir={tmp_path}/c", "--host-resolver-rules=MAP * ~NOTFOUND", f"--window-size={width},900",
+         "--virtual-time-budget=4000", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    told = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", shown.stdout).group(1)))  # type: ignore[union-attr]
+    assert "CONSOLE" not in shown.stderr, "nothing is wrong on the console"
+    assert told["headings"] == 3
+    assert len(told["images"]) == 3
+    assert all(wide > 100 for wide in told["images"])
+    assert told["page"] <= told["window"], "nobody has to scroll sideways"
