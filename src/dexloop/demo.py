@@ -9,6 +9,7 @@ from typing import Any
 
 import mujoco
 
+from dexloop.audit.cfg import AuditCfg
 from dexloop.capture.plans import Plan
 from dexloop.core import se3
 from dexloop.core.artifact import Artifact, storage_errors
@@ -16,6 +17,7 @@ from dexloop.core.artifacts import Belief, Twin
 from dexloop.core.capture import Video
 from dexloop.core.errors import InputError
 from dexloop.core.run import Run
+from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.lab.cfg import LabCfg
 from dexloop.lab.lab import Lab
 from dexloop.lab.objects import make
@@ -26,8 +28,15 @@ from dexloop.loop_cfg import LoopCfg
 from dexloop.report.figures import capture_figure, png
 from dexloop.report.page import write_report
 from dexloop.rig.recorder import open_capture
+from dexloop.train.cfg import TrainCfg
 from dexloop.vision.video import VideoWriter, read_frames
 
+BRISK = Cfgs(
+    demonstrate=DemonstrateCfg(tries=160, worlds=8, episodes=48),
+    train=TrainCfg(epochs=60),
+    audit=AuditCfg(worlds=8, bands=8),
+)
+"""How carefully the demo works: so that it is over in minutes."""
 TRIAL_PX = (320, 240)
 """Size of the films of trials."""
 
@@ -40,7 +49,7 @@ def demo(
     progress: Callable[[str, float], None],
     nice: bool = True,
     cfg: LoopCfg = LoopCfg(),  # noqa: B008 - frozen
-    cfgs: Cfgs = Cfgs(),  # noqa: B008 - frozen
+    cfgs: Cfgs = BRISK,
     plans: Sequence[Plan] = PLANS,
 ) -> dict[str, Any]:
     """Runs the loop in the lab and returns a summary.
