@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dexloop.core.artifact import write_text
-from dexloop.core.artifacts import Episodes
+from dexloop.core.artifact import write_text, writing
+from dexloop.core.artifacts import Episodes, Policy
 from dexloop.core.errors import InputError
 from dexloop.core.status import Level
 from dexloop.deploy.cfg import DeployCfg
-from dexloop.deploy.stage import PILOT_SHARE, _over, _shifts, deploy, guarded
+from dexloop.deploy.stage import PILOT_SHARE, _Bench, _outside, _over, _shifts, deploy, guarded
 from dexloop.lab import Lab, LabCfg
 from dexloop.lab.rig import LabRig
 from dexloop.policy.bundle import Action
 from dexloop.policy.observation import Observation
 from dexloop.policy.trials import Trial, trials_of
 from dexloop.robots.outcome import HELD, LATE, MISSED, SLIPPED, STOPPED
+from dexloop.robots.pickup import Load
 from tests.lab_trials import QUICK, Bench, LabTrials
 
 FREE = replace(QUICK, pilots=0)
@@ -232,3 +233,29 @@ def test_so_many_failures_in_a_row_end_it():
     assert _over(trials(SLIPPED, HELD, MISSED), cfg) == ""
     assert _over(trials(HELD, SLIPPED, MISSED), cfg) == "2 trials in a row failed"
     assert _over(trials(HELD, STOPPED), cfg) == "the gate stopped trial 1"
+
+
+def test_a_robot_that_the_gate_stopped_is_not_used_again():
+    first, other = object(), object()
+    rigs = {1: first, 2: first, 3: other}
+    stage: Any = None  # nothing is carried out
+    bench = _Bench(
+        rigs.__getitem__, stage, DeployCfg(trials=3), scanned=False, pose_late_s=0.0, load=stage, witness=stage
+    )  # type: ignore[arg-type]
+    assert bench.refuses(2) == ""
+    bench._stopped = first  # type: ignore[assignment]
+    assert "stopped trial 1: look at the robot" in bench.refuses(2)
+    assert bench.refuses(3) == "", "a bench that was set up anew"
+    assert bench.refuses(4) == "", "there is no such trial"
+
+
+def test_what_a_policy_was_not_trained_on_is_said(tmp_path: Path):
+    with writing(tmp_path / "policy", Policy) as draft:
+        for name in Policy.required:
+            (draft.folder / name).write_text("{}")
+        draft.meta["trained_on"] = {"object.mass": [0.1, 0.4], "fingertip.friction": [0.3, 0.9]}
+    policy = Policy.open(tmp_path / "policy")
+    assert _outside(policy, Load(0.2, 0.25, 0.5)) == ""
+    said = _outside(policy, Load(0.8, 0.9, 0.5))
+    assert "object.mass of 0.8, and was trained from 0.1 to 0.4" in said
+    assert "friction" not in said

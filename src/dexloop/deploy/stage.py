@@ -112,7 +112,7 @@ def deploy(
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)
         trials.append(found)
-        ended = "" if cfg.shadow else _over(trials, cfg)
+        ended = "" if cfg.shadow else _over(trials, cfg) or bench.refuses(k + 2)
         if ended:
             break
     tell("trials", 1.0)
@@ -128,7 +128,7 @@ def deploy(
             "robot": robot.name, "object": thing, "trials": len(trials), "held": held, "load": plain_load(told),
             "asked": asdict(cfg), "pose_late_s": late,
         }  # fmt: skip
-        draft.status = _status(held, trials, cfg, ended)
+        draft.status = _status(held, trials, cfg, ended, _outside(policy, told))
     shutil.rmtree(work, ignore_errors=True)
     return Episodes.open(out)
 
@@ -151,6 +151,14 @@ class _Bench:
         self._late, self._witness, self._scanned = pose_late_s, witness, scanned
         self.T_track_object: np.ndarray | None = None if scanned else np.eye(4)
         """From the frame that the tracker follows to the twin's, once it is known."""
+        self._stopped: Rig | None = None
+
+    def refuses(self, number: int) -> str:
+        """Returns why a trial may not be made: its robot was stopped, and nobody has looked at it since. A bench that is
+        set up anew each time, as the lab's, is another one."""
+        if self._stopped is None or number > self._cfg.trials or self._rig_of(number) is not self._stopped:
+            return ""
+        return f"the gate stopped trial {number - 1}: look at the robot, then deploy again"
 
     def run(
         self,
@@ -169,6 +177,8 @@ class _Bench:
             moments, halted, capture = self._carry_out(rig, senses, number, T, doer_at(T), folder)
         finally:
             rig.disconnect()
+        if rig.gate.stopped:
+            self._stopped = rig.rig
         found = self._judged(capture, senses, moments, rig, halted)
         return Trial(
             number, pilot, shift, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
@@ -330,8 +340,20 @@ def _over(trials: Sequence[Trial], cfg: DeployCfg) -> str:
     return f"{cfg.failures} trials in a row failed" if len(last) == cfg.failures and HELD not in last else ""
 
 
-def _status(held: int, trials: Sequence[Trial], cfg: DeployCfg, ended: str) -> Status:
-    said = f"held {held} of {len(trials)}"
+def _outside(policy: Policy, told: Load) -> str:
+    """Says where the policy is told something that it was not trained on; empty if nowhere."""
+    said = {"object.mass": told.mass_kg, "fingertip.friction": told.friction}
+    ranges = policy.header.meta.get("trained_on", {})
+    words = [
+        f"{name} of {value:.3g}, and was trained from {ranges[name][0]:.3g} to {ranges[name][1]:.3g}"
+        for name, value in said.items()
+        if name in ranges and not ranges[name][0] <= value <= ranges[name][1]
+    ]
+    return f"; the policy was told {' and '.join(words)}" if words else ""
+
+
+def _status(held: int, trials: Sequence[Trial], cfg: DeployCfg, ended: str, outside: str) -> Status:
+    said = f"held {held} of {len(trials)}{outside}"
     if cfg.shadow:
         return Status(
             Level.WARN, "shadow", "nothing was sent: the policy ran in the shadow", "Look at what the gate noted."
