@@ -154,8 +154,10 @@ class _Bench:
         self._stopped: Rig | None = None
 
     def refuses(self, number: int) -> str:
-        """Returns why a trial may not be made: its robot was stopped, and nobody has looked at it since. A bench that was
-        set up anew, as the lab's is each time, is another one."""
+        """Returns why a trial may not be made: its robot was stopped, and nobody has looked at it since.
+
+        A bench that was set up anew, as the lab's is each time, is another one.
+        """
         if self._stopped is None or number > self._cfg.trials or self._rig_of(number) is not self._stopped:
             return ""
         return f"the gate stopped trial {number - 1}: look at the robot, then deploy again"
