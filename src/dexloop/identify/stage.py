@@ -22,6 +22,7 @@ from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration, cal
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.checks import effects, heldout, sampled
 from dexloop.identify.design import sensors_of
+from dexloop.identify.excitation import with_friction_law
 from dexloop.identify.fitting import Progress, doubts, fitted
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.problem import Problem
@@ -170,7 +171,7 @@ def solve(
         finer = Problem(fine, unknowns, seen)
     solver, estimate, left_out = fitted(solver, cfg, tell, finer=finer)
     notes += left_out
-    estimate = solver.finish(estimate)
+    estimate = with_friction_law(solver.problem, solver.finish(estimate))
     tell("fitting", 1.0)
     clock.lap("fit")
     tell("checking", 0.0)

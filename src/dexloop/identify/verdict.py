@@ -20,8 +20,9 @@ DETERMINED = 0.05
 what a grasp needs to know of a weight."""
 LEARNT = 0.4
 """Anything counts as determined only if its standard deviation fell below this fraction of what it was before."""
-TOGETHER = 0.5
-"""Two count as determined together if that is known this much better than either alone."""
+TOGETHER, WORTH_SAYING = 0.5, 0.1
+"""Two count as determined together if that is known this much better than either alone, and to this relative standard
+deviation: coarser than one alone must be, for it is all that there is to say, and its interval is said with it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _combinations(
         for sign, symbol in ((1.0, "×"), (-1.0, "÷")):
             v = va + sign * vb
             sd = float(np.sqrt(max(v @ covariance @ v, 0.0)))
-            if sd < DETERMINED and sd < TOGETHER * min(sds):
+            if sd < WORTH_SAYING and sd < TOGETHER * min(sds):
                 first, second = (b, a) if symbol == "÷" and "inertia" in b else (a, b)
                 v = -v if first == b else v
                 value = float(np.exp(v @ mean))
