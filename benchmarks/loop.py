@@ -1,7 +1,8 @@
 """The whole loop in the lab: what identification is worth, and what a second round adds.
 
 In each lab the policy is first told a guess of mass and friction, then what was identified, then what was identified
-after the ledger's advice. Shapes are given and poses come from the tracker: twins and tracking have benchmarks of their own.
+after the ledger's advice. Shapes are given and poses come from the tracker: twins and tracking have benchmarks of their
+own.
 """
 
 from __future__ import annotations
