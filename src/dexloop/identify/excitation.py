@@ -1,8 +1,8 @@
 """How much a motion tells of mass beside friction: nothing, if it is slow.
 
 Pushing an object over a table takes F = m a + µ m g. Friction is no constant: it is known to a few percent at best,
-from place to place and from one speed to the next. So what inertia tells of the mass is a small difference of two forces
-where accelerations are small beside µ g, however well a model with one constant friction may seem to explain it.
+from place to place and from one speed to the next. So what inertia tells of the mass is a small difference of two
+forces where accelerations are small beside µ g, however well a model with one constant friction may seem to explain it.
 """
 
 from __future__ import annotations
