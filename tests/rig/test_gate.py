@@ -487,6 +487,44 @@ def test_nothing_is_sent_before_anything_was_seen():
     assert (decision.target, decision.reasons) == (None, (Reason.BLIND,))
 
 
+@given(st.permutations(["position", "effort", "touch"]), st.integers(0, 3))
+@settings(max_examples=30)
+def test_nothing_is_sent_before_all_that_is_expected_was_seen(order: list[str], count: int):
+    gate = Gate(limits())
+    gate.expected = frozenset(order)
+    values = {"position": np.zeros(2), "effort": np.zeros(2), "touch": np.zeros(1)}
+    for name in order[:count]:
+        gate.see(0.0, 7.0, **{name: values[name]})
+    assert set(gate.unseen) == set(order[count:])
+    decision = gate.decide(0.0, np.zeros(2))
+    assert (decision.target is None) == (count < 3)
+    assert gate.stopped == ((Reason.BLIND,) if count < 3 else ())
+
+
+def test_a_reading_that_is_not_finite_does_not_tell_where_the_robot_is():
+    gate = Gate(limits())
+    gate.see(0.0, 0.0, position=np.array([0.0, math.nan]))
+    assert gate.unseen == ("position",)
+    assert gate.decide(0.0, np.zeros(2)).target is None
+
+
+@given(st.lists(st.booleans(), max_size=4), st.integers(0, 4))
+def test_a_reset_acknowledges_no_pull_that_came_after_the_one_it_knows_of(noticed: list[bool], known: int):
+    gate, pulls = Gate(limits()), []
+    bench = Bench(gate)
+    bench.period(0.0)
+    pulls.append(gate.pull)
+    for seen in noticed:
+        gate.emergency_stop()
+        pulls.append(gate.pull)
+        if seen:
+            bench.period(0.0)
+    known = min(known, len(noticed))
+    gate.reset(bench.t, person="Ada", pull=pulls[known])
+    assert gate.stopped == ((Reason.EMERGENCY,) if known < len(noticed) else ())
+    assert (bench.period(0.0).action == Action.STOP) == (known < len(noticed))
+
+
 def test_the_first_command_starts_where_the_robot_is():
     bench = Bench(Gate(limits()))
     assert np.array_equal(bench.period([0.03, 0.8]).target[:1], [0.03])  # a servo that sags

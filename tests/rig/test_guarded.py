@@ -196,7 +196,7 @@ def test_a_rig_that_fails_is_stopped():
         raise OSError("the cable is out")
 
     spy.spoil = broken
-    with pytest.raises(OSError, match="cable"):
+    with pytest.raises(HaltError, match="cable"):
         send(guarded, home, 50)
     assert spy.stops == 1
     spy.spoil = None

@@ -53,10 +53,11 @@ class Reason(enum.StrEnum):
     EMERGENCY = "emergency stop"
 
 
-LET_GO = frozenset({Reason.FORCE, Reason.EFFORT, Reason.EMERGENCY})
-"""After these the robot's own stop is called at once, which holds it where it is and so presses no longer. After all
-others it brakes and holds its last target: what is in the hand stays there, and no encoder has to be believed."""
-STAY = LET_GO | {Reason.BLIND, Reason.STALE, Reason.NOT_FINITE, Reason.FROZEN, Reason.CLOCK, Reason.RIG}
+LET_GO = frozenset({Reason.FORCE, Reason.EFFORT, Reason.RIG, Reason.EMERGENCY})
+"""After these the robot's own stop is called at once, which holds it where it is and so presses no longer; a rig
+that fails is not relied upon to brake. After all others it brakes and holds its last target: what is in the hand stays
+there, and no encoder has to be believed."""
+STAY = LET_GO | {Reason.BLIND, Reason.STALE, Reason.NOT_FINITE, Reason.FROZEN, Reason.CLOCK}
 """After these there is no retreat."""
 
 

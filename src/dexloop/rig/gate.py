@@ -90,6 +90,9 @@ class Gate:
         if limits.workspace_m is not None and palm is None:
             raise InputError("a workspace was given, but not where the palm is: give `palm`")
         self.limits, self.log, self.shadow = limits, EventLog(), shadow
+        self.expected = frozenset({"position"})
+        """What must have been seen before anything is sent, by its name in `see`: a limit on what a silent sensor
+        measures guards nothing."""
         self._palm = palm
         n = len(limits.joints)
         low, high = limits.position.T
@@ -132,9 +135,16 @@ class Gate:
         return self._reasons
 
     @property
-    def seen(self) -> bool:
-        """Whether it knows where the robot is."""
-        return self.position is not None
+    def pull(self) -> object:
+        """The last pull of the emergency stop: another object each time."""
+        return self._pulled
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What is expected and has not been seen yet."""
+        missing = self.expected - self._stamps.keys()
+        # A reading that is not finite has a time, but does not tell where the robot is.
+        return tuple(sorted(missing if self.position is not None else missing | {"position"}))
 
     @property
     def at_rest(self) -> bool:
@@ -216,7 +226,7 @@ class Gate:
         if not np.isfinite(target).all():
             k = int(np.argmin(np.isfinite(target)))
             self._stop(t, Reason.COMMAND, self.limits.joints[k], float(target[k]))
-        if self.position is None:
+        if self._state is None and self.unseen:
             self._stop(t, Reason.BLIND)
             return Decision(None, Action.STOP, self._reasons)
         for stamp, _, offset in self._stamps.values():
@@ -254,21 +264,23 @@ class Gate:
         if self._failed >= self.limits.failures:
             self._stop(t, Reason.FAILURES)
 
-    def reset(self, t: float, *, person: str) -> None:
+    def reset(self, t: float, *, person: str, pull: object | None = None) -> None:
         """Lets the robot move again; the next command starts from where it is then measured.
 
         Args:
             t: Now [s].
             person: Who has looked at the robot and takes it upon them.
+            pull: The last `pull` of the emergency stop that they knew of, by default the last that there was. A later
+                one wins.
 
         Raises:
             InputError: Nobody was named.
         """
         if not person.strip():
             raise InputError("only a person can reset a robot: say who you are")
-        pulled, reasons = self._pulled, self.stopped
+        pull, reasons = self._pulled if pull is None else pull, self.stopped
         self._reasons, self._failed = (), 0
-        self._acknowledged = pulled  # one that is pulled meanwhile is another, and wins
+        self._acknowledged = pull  # one that is pulled meanwhile is another, and wins
         self.restart()
         self.log.add(Event(t, t, 1, Action.RESET, reasons, person=person.strip()))
 
