@@ -41,9 +41,9 @@ class FreeMotion:
 class Press:
     """Press the pushing fingertip onto the bare table beside the object, harder each time, to tell how soft it is."""
 
-    force_n: float = 4.0
+    force_n: float = 8.0
     """About how hard the last press is [N]; the first ones are gentler. A rough fingertip, which does not slide, may
-    press twice as hard."""
+    press half as hard again. Of a hard fingertip a gentle press tells only where the table is."""
     presses: int = 3
     """How often it presses."""
     press_s: float = 0.3

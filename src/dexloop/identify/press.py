@@ -16,8 +16,9 @@ from dexloop.identify.problem import Problem
 from dexloop.identify.segments import Segment, cut
 from dexloop.identify.solver import Estimate, Solver
 from dexloop.identify.streams import match
-from dexloop.identify.unknowns import Unknown, clock_unknown, gain_unknown, height_unknown, model_unknown
+from dexloop.identify.unknowns import Unknown, clock_unknown, gain_unknown, height_unknown, model_unknown, robot_names
 from dexloop.identify.verdict import LEARNT
+from dexloop.sim.parameters import available
 from dexloop.sim.roles import is_free
 from dexloop.sim.scene import Scene
 
@@ -26,12 +27,19 @@ _OTHERS = ("fingertip.friction", "fingertip.damping")
 """What else of a fingertip shows while it is pressed. On the table it is no guide to what it is on the object."""
 _STARTS = np.linspace(-2.0, 2.0, 9)
 """Where softness is looked for, about the model's own [logarithm]."""
+_STEPS = 8
+"""Of a descent to the table's height alone."""
 _TOUCHED_N = 0.3
 """Less force than this is no press [N]."""
 _AWAY_M = 1000.0
 """So far up an object does not come down while the table is pressed: it need not be simulated lying there [m]."""
 EXPLAINED = 2.0
 """What misfit of the touch is none: errors of twice what it is measured to."""
+
+
+SET_IN = 0.5
+"""A press must be as hard as this part of the force at which its contact has set in fully. Contacts set in softly
+within their first tenths of a millimetre; until then another softness looks like another height of the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +77,16 @@ def pressed(
     Args:
         scene: The model.
         recordings: Of presses.
-        calibration: What is known of the robot; without, it is taken to be as its model says.
+        calibration: What is known of the robot; without, it is found from the presses too, as far as they tell it.
         finer: The same with smaller steps, to end with.
         held: Joints that the model holds fast.
         tell: Told how far it is.
 
     Raises:
-        InputError: A recording has no touch, or nothing was touched in it.
-        UnknownName: The model has no fingertips.
+        InputError: A recording has no touch, or nothing was touched in it; or the model has no fingertips.
     """
+    if SOFTNESS not in available(scene.model, scene.roles):
+        raise InputError(f"the model has no fingertips that {_list(recordings)} could tell of: leave it out")
     tell = tell or (lambda _: None)
     solver = _solver(scene, recordings, calibration, held)
     best = _over_softness(solver)
@@ -91,17 +100,18 @@ def pressed(
     before = solver.problem.unknowns[0]
     # Of what is not explained nobody knows how it would have changed the result: by as much as it is too large.
     wider = max(misfit / EXPLAINED, 1.0)
+    if not best.converged:
+        notes.append("the fit to the press did not settle")
     if wider > 1.0:
         notes.append(f"what touch felt in the press is explained only to {misfit:.0f} times what it was measured to")
     told = replace(before, mean=estimate.theta[:1], sd=wider * np.sqrt(estimate.covariance[:1, 0]))
-    learnt = bool(told.sd[0] < LEARNT * before.sd[0])
-    notes.append(
-        f"{SOFTNESS} was told by {_list(recordings)}: {told.describe_prior()}"
-        if learnt
-        else f"{_list(recordings)} told little of {SOFTNESS} and is not used"
-    )
-    if calibration is None:
-        notes.append("the robot was not calibrated: a press is trusted as if its servos were as the model says")
+    felt, needed = _felt_n(solver.problem), SET_IN * _full_n(scene, float(told.value(told.mean)[0]))
+    learnt = felt >= needed and bool(told.sd[0] < LEARNT * before.sd[0])
+    if learnt:
+        notes.append(f"{SOFTNESS} was told by {_list(recordings)}: {told.describe_prior()}")
+    else:
+        hint = f": it felt {felt:.1f} N, press with {needed:.0f} N or more" if felt < needed else ""
+        notes.append(f"{_list(recordings)} told little of {SOFTNESS} and is not used{hint}")
     tell(1.0)
     return Pressed((told,) if learnt else (), before, tuple(notes), solver, estimate)
 
@@ -113,13 +123,16 @@ def _solver(scene: Scene, recordings: Sequence[Recording], calibration: Calibrat
     scene = Scene(scene.spec, model, scene.roles)
     unknowns = {name: model_unknown(scene, name) for name in (SOFTNESS, *_OTHERS)}
     unknowns["table.height"] = height_unknown(scene)
+    if calibration is None:
+        # Servos give way by more than fingertips do: softness is no better known than they are.
+        unknowns |= {name: model_unknown(scene, name) for name in robot_names(scene)}
     segments: list[Segment] = []
     for r in recordings:
         matched = match(scene, r, held=held)
         touch = [m for m in matched.measured if m.kind == "touch"]
         if not touch:
             raise InputError(f"recording {r.name!r} has no touch: a press tells nothing without; leave it out")
-        if max(float(np.percentile(m.value, 99)) for m in touch) < _TOUCHED_N:
+        if max(float(np.percentile(m.value, 99, axis=0).max()) for m in touch) < _TOUCHED_N:
             raise InputError(
                 f"no fingertip touches the table in recording {r.name!r}: press harder, check how high the table is, "
                 f"or leave the recording out"
@@ -154,11 +167,34 @@ def _without_objects(scene: Scene, segment: Segment) -> Segment:
 
 
 def _over_softness(solver: Solver) -> Estimate:
-    """Tries softnesses over the prior: from one that is far off, friction would make up for it."""
-    start = solver.start()
+    """Tries softnesses over the prior, once it is known where the table is: from one that is far off, friction and
+    height would make up for it."""
+    whole, at = solver.held, solver.problem.where("table.height")
+    solver.held = np.ones(len(whole), dtype=bool)
+    solver.held[at] = False
+    start = solver.start(solver.descend(solver.start(), iterations=_STEPS).theta)
+    solver.held = whole
     thetas = np.tile(start.theta, (len(_STARTS), 1))
     thetas[:, 0] = np.clip(thetas[:, 0] + _STARTS, solver.lower[0], solver.upper[0])
     return replace(start, theta=thetas[int(np.argmin(solver.costs(thetas, start)))])
+
+
+def _felt_n(problem: Problem) -> float:
+    """Returns the highest force that a fingertip felt in the gentlest of the recordings [N]."""
+    return min(max(float(m.value.max()) for m in s.measured if m.kind == "touch") for s in problem.segments)
+
+
+def _full_n(scene: Scene, stiffness: float) -> float:
+    """Returns the force at which a fingertip's contact has set in fully [N].
+
+    In MuJoCo a contact of stiffness k at rest pushes with k d² x / ((1 - d) A dmax²) at a depth x, where A is by what a
+    unit of force accelerates it, and the impedance d grows from its first value to dmax over the width of its onset.
+    """
+    model, geoms = scene.model, list(scene.roles["fingertip"].geoms)
+    top, width = model.geom_solimp[geoms, 1], model.geom_solimp[geoms, 2]
+    light = model.body_invweight0[model.geom_bodyid[geoms], 0]
+    # Fingers that are held fast weigh as much as all that they are held to; the one that presses is the lightest.
+    return float(np.min(stiffness * width / ((1.0 - top) * light)))
 
 
 def _misfit(solver: Solver, estimate: Estimate) -> float:
