@@ -19,7 +19,7 @@ import numpy as np
 
 from dexloop.audit.cfg import AuditCfg
 from dexloop.audit.stage import audit
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Press, Push, Scan, describe
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
 from dexloop.capture.record import capture
 from dexloop.core.artifact import HEADER, load_arrays, save_arrays, storage_errors, writing
 from dexloop.core.artifacts import Belief, Demos, Episodes, Ledger, Policy, Twin
@@ -48,14 +48,12 @@ Progress = Callable[[str, float], None]
 PLANS: tuple[Plan, ...] = (
     Scan(),
     FreeMotion(duration_s=3.0),
-    Press(),
     Push(speed_m_s=0.5, distance_m=0.1),
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
     Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
     HumanVideo(),
 )
-"""What is recorded first: the object from all sides, the robot alone, its fingertip on the table, three pushes, and a
-hand that shows how."""
+"""What is recorded first: the object from all sides, the robot alone, three pushes, and a hand that shows how."""
 TOLD = ("object.mass", "fingertip.friction")
 """What a policy is told, and so what must be known well enough."""
 
