@@ -305,6 +305,7 @@ def test_ctrl_c_is_one_line(tmp_path):
         ["nonsense"],
         ["capture"],
         ["capture", "free-motion", "--duration-s", "-1"],
+        ["capture", "press", "--force-n", "-1"],
         ["capture", "scan", "--duration-s", "0"],
         ["capture", "push", "--out", "/proc/none/x", "--no-video"],
         ["capture", "push", "--out", "n" * 300, "--no-video"],

@@ -16,7 +16,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, 
 
 import dexloop
 from dexloop import console
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Press, Push, Scan
 from dexloop.commands import Audit, Command, Deploy, Loop, ReplayCase, Report, make_rig
 from dexloop.core.errors import DexloopError, InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
@@ -123,6 +123,13 @@ class RecordFreeMotion(_Record):
 
 
 @dataclass(frozen=True)
+class RecordPress(_Record):
+    """Press a fingertip onto the table, so that its softness is known."""
+
+    plan: OmitArgPrefixes[Press] = field(default_factory=Press)
+
+
+@dataclass(frozen=True)
 class RecordPush(_Record):
     """Push the object with one fingertip."""
 
@@ -198,6 +205,7 @@ CaptureVerbs = (
     Annotated[RecordPush, subcommand("push")]
     | Annotated[RecordLift, subcommand("lift")]
     | Annotated[RecordFreeMotion, subcommand("free-motion")]
+    | Annotated[RecordPress, subcommand("press")]
     | Annotated[RecordScan, subcommand("scan")]
     | Annotated[RecordHuman, subcommand("human")]
     | Annotated[Import, subcommand("import")]

@@ -23,6 +23,7 @@ from dexloop.identify.calibrate import is_free_motion
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.design import Candidate, Design, Sensor, design, joined, sensors_before, sensors_of
 from dexloop.identify.posterior import Posterior
+from dexloop.identify.press import is_press
 from dexloop.identify.segments import LEAD_S, LONGEST_S
 from dexloop.identify.stage import POSE_BIAS, Fit, open_scene
 from dexloop.identify.streams import POSE_AXES, match
@@ -90,7 +91,7 @@ def plan_after(
     progress: Progress | None = None,
 ) -> Design:
     """Does the same for artefacts anywhere, or for a fit that is still in memory."""
-    moved = [r for r in capture.recordings.values() if r.streams and not is_free_motion(r)]
+    moved = [r for r in capture.recordings.values() if r.streams and not is_free_motion(r) and not is_press(r)]
     if not moved:
         raise InputError(f"{capture.path} has no recording of the object being moved: record a push first")
     scene = open_scene(twin, moved, cfg)

@@ -1,11 +1,13 @@
 """Motions are checked by where the robot's own kinematics put the fingertip."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from dexloop.capture.bench import Box, picture
 from dexloop.capture.motions import plan_motion
-from dexloop.capture.plans import FreeMotion, Lift, Push
+from dexloop.capture.plans import FreeMotion, Lift, Press, Push
 from dexloop.capture.postures import pinch_sites, poke
 from dexloop.core import se3
 from dexloop.core.errors import InputError
@@ -59,7 +61,7 @@ def test_a_released_push_stops_at_once_and_pulls_back(benches):
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_every_motion_begins_and_ends_at_home_and_touches_nothing_on_the_way(benches, robot):
     bench = benches[robot]
-    for plan in (Push(), FreeMotion(duration_s=1.5)):
+    for plan in (Push(), Press(), FreeMotion(duration_s=1.5)):
         motion = plan_motion(plan, bench, RATE)
         np.testing.assert_allclose(motion.approach[0], bench.robot.home)
         np.testing.assert_allclose(motion.retreat[-1], bench.robot.home)
@@ -80,6 +82,30 @@ def test_free_motion_moves_every_joint_each_in_its_own_way(benches):
     assert np.abs(correlation).max() < 0.98
     other = plan_motion(FreeMotion(duration_s=4.0, variation=1), benches["dex16@wrist"], RATE)
     assert np.abs(other.action - motion.action).max() > 1e-2
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_a_press_goes_below_the_table_deeper_each_time_with_one_fingertip(benches, robot):
+    bench = benches[robot]
+    tip = bench.robot.fingertips[0]
+    motion = plan_motion(Press(presses=3), bench, RATE)
+    collisions = Collisions(bench.scene.model, bench.robot.joints)
+    depths, touching = [], {(t.robot, t.other) for q in motion.action[::5] for t in collisions.touches(q)}
+    for q in np.array_split(motion.action, 3):
+        depths.append(max(-t.distance_m for row in q for t in collisions.touches(row)))
+    assert touching == {(tip.body, "table")}
+    assert 1e-5 < depths[0] < depths[1] < depths[2]
+    np.testing.assert_allclose(np.array(depths) / depths[2], [1 / 3, 2 / 3, 1.0], atol=0.1)
+    p = tips(bench, motion.action, tip.site)
+    box = bench.object_at()
+    assert (np.linalg.norm(p[:, :2] - box.centre[:2], axis=1) > box.reach(np.array([1.0, 0.0, 0.0])) + 0.03).all()
+
+
+def test_a_press_that_is_too_strong_for_a_motor_says_how_hard_one_can(benches):
+    bench = benches["dex16@wrist"]
+    weak = dataclasses.replace(bench.robot, effort_limits=0.03 * bench.robot.effort_limits)
+    with pytest.raises(InputError, match=r"cannot press with 20 N: the motor of .* is too weak; press with"):
+        plan_motion(Press(force_n=20.0), dataclasses.replace(bench, robot=weak), RATE)
 
 
 @pytest.mark.parametrize("robot", ["dex16@wrist", "gripper@arm7"])
@@ -124,8 +150,6 @@ def test_a_push_above_the_object_says_so(benches):
 
 def test_an_object_out_of_reach_says_so():
     rig = Lab(LabCfg(object="cube", robot="gripper@arm7", video=False)).rig()
-    import dataclasses
-
     far = np.eye(4)
     far[0, 3] = 3.0
     scene = {**rig.features.scene, "T_world_object_rough": far.tolist()}

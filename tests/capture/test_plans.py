@@ -1,6 +1,6 @@
 import pytest
 
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Push, Scan, describe
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Press, Push, Scan, describe
 from dexloop.core.errors import InputError
 
 
@@ -17,6 +17,9 @@ def test_a_plan_is_described_in_plain_json():
         (Push, {"distance_m": -1.0}, "distance_m"),
         (FreeMotion, {"amplitude": 3.0}, "amplitude"),
         (FreeMotion, {"duration_s": -1.0}, "duration_s"),
+        (Press, {"force_n": 100.0}, "force_n is from 0.5 to 20, not 100"),
+        (Press, {"presses": 0}, "presses"),
+        (Press, {"press_s": 0.0}, "press_s"),
         (Lift, {"squeeze_m": 5.0}, "squeeze_m"),
         (Scan, {"duration_s": 0.0}, "duration_s"),
         (HumanVideo, {"fps": 0.0}, "fps"),

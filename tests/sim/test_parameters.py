@@ -134,6 +134,17 @@ def test_what_cannot_have_an_effect_is_refused():
         World(push_scene(max_delay_s=0.0), 1, parameters=["actuator.delay"])
 
 
+def test_a_table_can_be_lower_than_it_was_made_and_nothing_else_has_a_height():
+    scene = push_scene()
+    world = World(scene, 2, parameters=["table.height"])
+    world.set({"table.height": np.array([0.0, -0.01])})
+    z = world.rollout(None, steps=400, record=("object.pose",)).require()["object.pose"][:, -1, 2]
+    assert z[0] - z[1] == pytest.approx(0.01, abs=1e-4)
+    assert "object.height" not in available(scene.model, scene.roles)
+    with pytest.raises(NoEffect, match="only what stands in the world"):
+        parameter(scene.model, scene.roles, "object.height")
+
+
 def test_every_listed_name_can_be_made_and_written():
     scene = push_scene()
     names = available(scene.model, scene.roles)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Press, Push, Scan
 
 if TYPE_CHECKING:
     from dexloop.capture.record import capture
 
-__all__ = ["FreeMotion", "HumanVideo", "Lift", "Plan", "Push", "Scan", "capture"]
+__all__ = ["FreeMotion", "HumanVideo", "Lift", "Plan", "Press", "Push", "Scan", "capture"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,17 +6,19 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import mujoco
 import numpy as np
 from jaxtyping import Float
 
 from dexloop.capture.bench import Bench
-from dexloop.capture.plans import FreeMotion, Lift, Push
+from dexloop.capture.plans import FreeMotion, Lift, Press, Push
 from dexloop.capture.postures import is_gripper, pinch_sites, pinches, poke, squeeze
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.robots.collision import Collisions
-from dexloop.robots.embodiment import Embodiment
-from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
+from dexloop.robots.describe import qpos_addresses
+from dexloop.robots.embodiment import Embodiment, Fingertip
+from dexloop.robots.kinematics import IkCfg, Kinematics, compiled, solve_ik
 from dexloop.robots.planning import plan as plan_path
 from dexloop.robots.trajectory import through
 
@@ -32,6 +34,15 @@ SPACING_M = 0.004
 _GRASPS = 15
 HASTE = 0.4
 """Fraction of the speed limits used while nothing is measured."""
+PRESS_PITCH_RAD, PRESS_LEAN_RAD = 1.4, 0.3
+"""How far the pressing finger points below the horizontal, so that the table pushes along it and bends it little; and
+how far a gripper leans aside, so that one jaw alone comes down."""
+HOVER_M, PRESS_ABOVE_M = 0.06, 0.004
+"""Above the table: where a press is planned from, and how far the fingertip is above it between two presses."""
+BESIDE_M = 0.06
+"""Between fingertip and object where the table is pressed."""
+STRENGTH = 0.8
+"""Fraction of the motors' strength that a press may take: they also carry the finger."""
 STOP_M_S2 = 12.0
 """How hard the finger brakes when it lets the object coast: harder than friction does."""
 
@@ -47,7 +58,7 @@ class Motion:
     """Named moments [s after the action begins]."""
 
 
-def plan_motion(plan: FreeMotion | Push | Lift, bench: Bench, rate_hz: float) -> Motion:
+def plan_motion(plan: FreeMotion | Press | Push | Lift, bench: Bench, rate_hz: float) -> Motion:
     """Plans a motion from the robot's home and back to it.
 
     Raises:
@@ -55,6 +66,8 @@ def plan_motion(plan: FreeMotion | Push | Lift, bench: Bench, rate_hz: float) ->
     """
     if isinstance(plan, FreeMotion):
         motion = _free(plan, bench, rate_hz)
+    elif isinstance(plan, Press):
+        motion = _press(plan, bench, rate_hz)
     elif isinstance(plan, Push):
         motion = _push(plan, bench, rate_hz)
     else:
@@ -114,6 +127,76 @@ def _push_profile(plan: Push, length: float, run_up: float, rate_hz: float) -> t
         # Pull back 20 mm over 0.3 s, so that nothing but the table touches the object while it coasts.
         s = s - 0.02 * _minimum_jerk(np.clip((t - moments[-1]) / 0.3, 0, 1))
     return s, float(moments[-2])
+
+
+def _press(plan: Press, bench: Bench, rate_hz: float) -> Motion:
+    """Goes down to the table where a push would come from, and on below it, so that the servos give way.
+
+    It goes along the line on which they would yield to a force from below, which leads aside as well: a finger that
+    was sent straight down would slide on the table, or jam where it is rough.
+    """
+    robot = bench.robot
+    ahead = np.array([np.cos(plan.direction_rad), np.sin(plan.direction_rad), 0.0])
+    up = np.array([0.0, 0.0, 1.0])
+    box, tip, R = bench.object_at(), robot.fingertips[0], _palm_turn(robot, ahead, PRESS_PITCH_RAD, PRESS_LEAN_RAD)
+    place = (box.centre - (box.reach(ahead) + BESIDE_M) * ahead) * [1.0, 1.0, 0.0]
+    high = _reach(bench, poke(robot), tip.site, R, place + HOVER_M * up)
+    touching = place + (HOVER_M - _gap(bench, high, tip)) * up
+    give = _give(bench, _reach(bench, high, tip.site, R, touching), tip)
+    above_m, below_m = PRESS_ABOVE_M, plan.force_n * float(give[2])
+    slant = give / give[2]
+    line = _line(bench, high, tip.site, R, touching + above_m * slant, touching - below_m * slant)
+    _check_press(bench, plan.force_n, line)
+    above = _reach(bench, line[0], tip.site, R, touching + above_m * slant + ABOVE_M * up)
+    still = round(plan.settle_s * rate_hz)
+    ease = _minimum_jerk(np.linspace(0.0, 1.0, round(plan.press_s * rate_hz) + 1))[1:]
+    ways = [np.zeros(1 + still)]
+    for k in range(plan.presses):
+        down = (above_m + below_m * (k + 1) / plan.presses) * ease
+        ways += [down, np.full(still, down[-1]), down[-2::-1], np.zeros(1 + still)]
+    action = _along(line, np.concatenate(ways) / (above_m + below_m))
+    approach = _through(bench, [robot.home, above, line[0]], rate_hz, ignore_object=False)
+    retreat = _through(bench, [line[0], above, robot.home], rate_hz, ignore_object=False)
+    return Motion(approach, action, retreat)
+
+
+def _gap(bench: Bench, q: Float[Array, " n"], tip: Fingertip) -> float:
+    """Returns how far a fingertip is above the table [m]."""
+    model = bench.scene.model
+    data = mujoco.MjData(model)
+    data.qpos[qpos_addresses(model, bench.robot.joints)] = q
+    mujoco.mj_kinematics(model, data)
+    table = model.geom("table").id
+    return min(mujoco.mj_geomDistance(model, data, model.geom(g).id, table, 1.0, None) for g in tip.geoms)
+
+
+def _give(bench: Bench, q: Float[Array, " n"], tip: Fingertip) -> Float[Array, "3"]:
+    """Returns how a fingertip gives way to a force from below, by the servos' softness: J K^-1 J^T up [m/N]."""
+    robot, model = bench.robot, compiled(bench.robot)
+    servos = [model.actuator(a).id for a in robot.actuators]
+    stiffness = model.actuator_gainprm[servos, 0] * model.actuator_gear[servos, 0] ** 2
+    J = bench.T_world_base[:3, :3] @ Kinematics(robot).jacobians(q, tip.site)[:3]
+    return (J / stiffness) @ J[2]
+
+
+def _check_press(bench: Bench, force_n: float, line: Float[Array, "m n"]) -> None:
+    """Refuses a press that is too strong for a motor, or in which anything but the fingertip touches anything.
+
+    Raises:
+        InputError: It says what is in the way.
+    """
+    robot = bench.robot
+    J = Kinematics(robot).jacobians(line[0], robot.fingertips[0].site)[:3]
+    share = np.abs(bench.T_world_base[2, :3] @ J) * force_n / robot.effort_limits
+    if share.max() > STRENGTH:
+        raise InputError(
+            f"{robot.name} cannot press with {force_n:g} N: the motor of {robot.joints[int(share.argmax())]} is too "
+            f"weak; press with {force_n * STRENGTH / share.max():.1f} N"
+        )
+    collisions = Collisions(bench.scene.model, robot.joints, ignore=[(robot.fingertips[0].body, "table")])
+    touches = next((found for q in line if (found := collisions.touches(q))), None)
+    if touches:
+        raise InputError(f"{robot.name} cannot press a fingertip onto the table here: it would run {touches[0]}")
 
 
 def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
@@ -220,15 +303,18 @@ def _free(plan: FreeMotion, bench: Bench, rate_hz: float) -> Motion:
     )
 
 
-def _palm_turn(robot: Embodiment, ahead: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Returns how the palm is turned when the first finger points ahead and down."""
+def _palm_turn(
+    robot: Embodiment, ahead: Float[Array, "3"], pitch: float = PITCH_RAD, lean: float = 0.0
+) -> Float[Array, "3 3"]:
+    """Returns how the palm is turned when the first finger points ahead and down; a gripper leans to its first jaw."""
     down = np.array([0.0, 0.0, -1.0])
-    pointing = np.cos(PITCH_RAD) * ahead + np.sin(PITCH_RAD) * down
-    facing = -np.sin(PITCH_RAD) * ahead + np.cos(PITCH_RAD) * down
+    pointing = np.cos(pitch) * ahead + np.sin(pitch) * down
+    facing = -np.sin(pitch) * ahead + np.cos(pitch) * down
     # A hand's fingers are its palm's x axis; a gripper points along its palm's z axis.
     x, z = (facing, pointing) if is_gripper(robot) else (pointing, facing)
     if is_gripper(robot):
         x = np.cross(z, facing) / np.linalg.norm(np.cross(z, facing))  # jaws side by side
+        x, z = np.cos(lean) * x - np.sin(lean) * z, np.cos(lean) * z + np.sin(lean) * x
     return np.stack([x, np.cross(z, x), z], axis=-1)
 
 

@@ -38,6 +38,27 @@ class FreeMotion:
 
 
 @dataclass(frozen=True)
+class Press:
+    """Press the pushing fingertip onto the bare table beside the object, harder each time, to tell how soft it is."""
+
+    force_n: float = 8.0
+    """About how hard the last press is [N]; the first ones are gentler. A rough fingertip, which does not slide, may
+    press half as hard again. Of a hard fingertip a gentle press tells only where the table is."""
+    presses: int = 3
+    """How often it presses."""
+    press_s: float = 0.3
+    """How long it takes to go down, and as long to come up [s]. A slow press tells softness; a fast one, inertia."""
+    settle_s: float = 0.15
+    """How long it stays at the bottom, and above the table between two presses [s]."""
+    direction_rad: float = 0.0
+    """On which side of the object: where a push in this direction comes from [rad]; 0 is the robot's own side."""
+
+    def __post_init__(self) -> None:
+        _require(self, force_n=(0.5, 20.0), presses=(1, 20), press_s=(0.2, 10.0), settle_s=(0.0, 10.0))
+        _require(self, direction_rad=(-7.0, 7.0))
+
+
+@dataclass(frozen=True)
 class Push:
     """Push the object with one fingertip in a straight line."""
 
@@ -103,7 +124,7 @@ def _require(plan: object, **ranges: tuple[float, float]) -> None:
             raise InputError(f"{type(plan).__name__}.{name} is from {low:g} to {high:g}, not {value:g}")
 
 
-Plan = Scan | FreeMotion | Push | Lift | HumanVideo
+Plan = Scan | FreeMotion | Press | Push | Lift | HumanVideo
 
 
 def describe(plan: Plan) -> dict[str, Any]:

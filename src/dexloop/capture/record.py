@@ -12,7 +12,7 @@ from jaxtyping import Float
 from dexloop.capture.bench import Bench, picture
 from dexloop.capture.checks import check
 from dexloop.capture.motions import Motion, plan_motion
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Press, Push, Scan, describe
 from dexloop.core.artifact import require_free
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
@@ -25,7 +25,9 @@ Progress = Callable[[str, float], None]
 
 _OBSERVE_S = 0.1
 """How often what arrived is written down."""
-_NAMES = {Scan: "scan", FreeMotion: "free_motion", Push: "push", Lift: "lift", HumanVideo: "human"}
+_NAMES = {
+    Scan: "scan", FreeMotion: "free_motion", Press: "press", Push: "push", Lift: "lift", HumanVideo: "human",
+}  # fmt: skip
 
 
 def capture(
@@ -38,7 +40,7 @@ def capture(
 ) -> Capture:
     """Carries out plans one after another and records each.
 
-    Before every plan that moves the object the operator puts it back into its place, where the rig has one.
+    Before every plan that goes near the object the operator puts it back into its place, where the rig has one.
 
     Args:
         rig: Where it happens; connected here, and let go at the end whatever happens. What moves it goes through the
@@ -99,7 +101,7 @@ def _plan_all(rig: Rig, plans: Sequence[Plan], names: Sequence[str], tell: Progr
 
 def _move(rig: Rig, plan: Plan, name: str, motion: Motion, recorder: Recorder, tell: Progress) -> None:
     operator = getattr(rig, "operator", None)
-    if isinstance(plan, Push | Lift) and isinstance(operator, Operator):
+    if isinstance(plan, Press | Push | Lift) and isinstance(operator, Operator):
         operator.place_object()
     _drive(rig, motion.approach, None, lambda done: tell(f"{name}: approach", done))
     rig.observe()  # what came before is not part of the recording

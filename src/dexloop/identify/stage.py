@@ -25,6 +25,7 @@ from dexloop.identify.design import sensors_of
 from dexloop.identify.excitation import with_friction_law
 from dexloop.identify.fitting import Progress, doubts, fitted
 from dexloop.identify.posterior import Posterior
+from dexloop.identify.press import Pressed, is_press, pressed
 from dexloop.identify.problem import Problem
 from dexloop.identify.segments import cut
 from dexloop.identify.solver import Estimate, Solver
@@ -133,7 +134,8 @@ def solve(
     guided = guide(scene, cfg.tool) if cfg.tool else None
     scene = guided.scene if guided else scene
     alone = [r for r in chosen if is_free_motion(r)]
-    moved = [r for r in chosen if not is_free_motion(r)]
+    presses = [r for r in chosen if is_press(r)]
+    moved = [r for r in chosen if not is_free_motion(r) and not is_press(r)]
     calibration = None
     if alone and scene.model.nu:
         tell("calibrating the robot", 0.0)
@@ -143,6 +145,9 @@ def solve(
     clock.lap("calibration")
     if not moved:
         raise InputError("no recording shows the object being moved: record a push, a lift or a toss")
+    softness = _pressed(twin, scene, presses, chosen, calibration, cfg, tell) if presses else None
+    if presses:
+        clock.lap("press")
     for r in moved:
         match(scene, r, tools=(cfg.tool,) if cfg.tool else ())  # all of it fits, before anything is left out
     still = {} if guided else _still_joints(scene, moved)
@@ -151,7 +156,7 @@ def solve(
     clock.lap("tracking")
     segments = [s for m in matched for s in cut(scene, m, window_s=cfg.window_s, guided=guided)]
     asked = tuple(cfg.parameters) or tuple(standard_names(scene))
-    unknowns, notes = _unknowns(scene, asked, matched, calibration, cfg)
+    unknowns, notes = _unknowns(scene, asked, matched, calibration, softness, cfg)
     notes += [n for m in matched for n in m.notes]
     if not isinstance(twin, Twin):
         notes.append("contacts of the model were made to set in softly for the fit: else what slides hops")
@@ -160,9 +165,9 @@ def solve(
     problem = Problem(scene, unknowns, [s for s in segments if s.recording not in cfg.held_out])
     if not problem.segments:
         raise InputError("all recordings are held out: leave at least one to fit to")
-    solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration))
+    solver = Solver(problem, prior=_prior(problem, calibration), held=_held(problem, calibration, softness))
     start = solver.start()
-    before = judge(*_of(problem, asked, solver.assess(start)))
+    before = judge(*_of(problem, asked, solver.assess(start), softness))
     finer = None
     if isinstance(twin, Twin) and guided is None:
         fine = open_scene(twin, chosen, replace(cfg, timestep_s=0.5 * cfg.timestep_s))
@@ -182,7 +187,7 @@ def solve(
     clock.lap("checks")
     problem = solver.problem
     posterior = Posterior(problem.unknowns, estimate.theta, estimate.covariance, draws)
-    verdict = judge(*_of(problem, asked, estimate))
+    verdict = judge(*_of(problem, asked, estimate, softness))
     kinds = {m.kind for x in matched for m in x.measured}
     forced = bool(kinds & {"joint_effort", "touch", "wrench"})
     lifted = any(r.plan.get("plan") == "Lift" for r in moved)
@@ -266,6 +271,34 @@ def _still_joints(scene: Scene, recordings: Sequence[Recording]) -> dict[str, fl
     return out
 
 
+def _pressed(
+    twin: Twin | str | Path,
+    scene: Scene,
+    presses: Sequence[Recording],
+    chosen: Sequence[Recording],
+    calibration: Calibration | None,
+    cfg: IdentifyCfg,
+    tell: Progress,
+) -> Pressed:
+    """Finds how soft fingertips are, with what does not move in the presses held fast."""
+    if cfg.tool:
+        raise InputError(f"{cfg.tool} follows its measured pose, so that presses tell nothing: leave them out")
+    tell("finding how soft fingertips are", 0.0)
+    still = _still_joints(scene, presses)
+    scenes = [scene]
+    if isinstance(twin, Twin):
+        scenes.append(open_scene(twin, chosen, replace(cfg, timestep_s=0.5 * cfg.timestep_s)))
+    scenes = [freeze(s, still) if still else s for s in scenes]
+    return pressed(
+        scenes[0],
+        presses,
+        calibration,
+        finer=scenes[1] if len(scenes) > 1 else None,
+        held=set(still),
+        tell=lambda done: tell("finding how soft fingertips are", done),
+    )
+
+
 def _matched(
     scene: Scene,
     recording: Recording,
@@ -298,12 +331,18 @@ def _matched(
 
 
 def _unknowns(
-    scene: Scene, asked: Sequence[str], matched: Sequence[Matched], calibration: Calibration | None, cfg: IdentifyCfg
+    scene: Scene,
+    asked: Sequence[str],
+    matched: Sequence[Matched],
+    calibration: Calibration | None,
+    softness: Pressed | None,
+    cfg: IdentifyCfg,
 ) -> tuple[list[Unknown], list[str]]:
     """Lists what is to be found: what was asked for, what the robot's calibration left open, and nuisances."""
     unknowns = {name: model_unknown(scene, name) for name in asked}
-    notes = []
-    told = {} if calibration is None else {u.name: u for u in calibration.unknowns}
+    notes: list[str] = []
+    told = {u.name: u for u in _told(calibration, softness)}
+    notes += [] if softness is None else softness.notes
     for m in (m for x in matched for m in x.measured):
         if m.clock and m.clock not in unknowns:
             same = m.clock == f"clock.{m.stream}"
@@ -326,6 +365,11 @@ def _unknowns(
     return with_priors(list(unknowns.values()), cfg.priors), list(dict.fromkeys(notes))
 
 
+def _told(calibration: Calibration | None, softness: Pressed | None) -> tuple[Unknown, ...]:
+    """Returns what is known before the object is looked at."""
+    return (*(calibration.unknowns if calibration else ()), *(softness.unknowns if softness else ()))
+
+
 def _prior(problem: Problem, calibration: Calibration | None) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
     """Returns the prior of all unknowns, what the calibration told with its correlations."""
     precision = np.diag(problem.prior_sd**-2)
@@ -340,20 +384,21 @@ def _prior(problem: Problem, calibration: Calibration | None) -> tuple[Float[Arr
     return problem.prior_mean, precision
 
 
-def _held(problem: Problem, calibration: Calibration | None) -> Array:
-    """Says which unknowns the calibration has told, so that pushes need not look for them again."""
+def _held(problem: Problem, calibration: Calibration | None, softness: Pressed | None) -> Array:
+    """Says which unknowns calibration and presses have told, so that pushes need not look for them again."""
     held = np.zeros(problem.size, dtype=bool)
-    for u in () if calibration is None else calibration.unknowns:
+    for u in _told(calibration, softness):
         if u.simulated and u.name in {v.name for v in problem.unknowns}:
             held[problem.where(u.name)] = True
     return held
 
 
 def _of(
-    problem: Problem, names: Sequence[str], estimate: Estimate
+    problem: Problem, names: Sequence[str], estimate: Estimate, softness: Pressed | None
 ) -> tuple[list[Unknown], Float[Array, " p"], Float[Array, "p p"]]:
-    """Cuts some unknowns out of an estimate."""
-    unknowns = [u for u in problem.unknowns if u.name in names]
+    """Cuts some unknowns out of an estimate, with what was known of them before anything was recorded."""
+    first = {} if softness is None else {softness.before.name: softness.before.sd}
+    unknowns = [replace(u, sd=first.get(u.name, u.sd)) for u in problem.unknowns if u.name in names]
     keep = [i for u in unknowns for i in range(problem.where(u.name).start, problem.where(u.name).stop)]
     return unknowns, estimate.theta[keep], estimate.covariance[np.ix_(keep, keep)]
 

@@ -43,6 +43,8 @@ INERTIA_SD = 0.25
 """Of the log-Cholesky coordinates of an inertia."""
 DELAY_S = (0.015, 0.02)
 """Mean and standard deviation of the delay from command to motor, where the model says nothing [s]."""
+HEIGHT_SD_M = 2e-3
+"""Of the table, as the robot's own joints would tell it [m]."""
 CLOCK_SD_S = 0.1
 """Between clocks of different names [s]."""
 SAME_CLOCK_SD_S = 0.02
@@ -142,6 +144,12 @@ def _delay(scene: Scene) -> Unknown:
         raise NoEffect(f"{DELAY} has no effect: the model has no actuators")
     mean = float(scene.model.actuator_delay.max()) or DELAY_S[0]
     return _plain(DELAY, "s", mean, DELAY_S[1], (0.0, MAX_DELAY_S), 1e-3)
+
+
+def height_unknown(scene: Scene) -> Unknown:
+    """Returns how much higher the table is than the model says [m]."""
+    plain = _plain("table.height", "m", 0.0, HEIGHT_SD_M, (-0.02, 0.02), 5e-5)
+    return replace(plain, parameter=parameter(scene.model, scene.roles, "table.height"))
 
 
 def clock_unknown(name: str, *, same: bool) -> Unknown:

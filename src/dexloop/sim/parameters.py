@@ -94,6 +94,8 @@ def parameter(model: mujoco.MjModel, roles: Roles, name: str) -> Parameter:
         raise NoEffect(
             f"{name} has no effect: only contacts named as pairs, such as an object's with the table, have it"
         )
+    if quantity.name == "height" and not _stands(model, selection):
+        raise NoEffect(f"{name} has no effect: only what stands in the world has a height, such as the table")
     _refuse_if_nothing_to_scale(model, selection, quantity, name)
     return Parameter(name, selection, quantity, unit, bounds, quantity.read(model, selection))
 
@@ -123,10 +125,16 @@ def available(model: mujoco.MjModel, roles: Roles) -> list[str]:
                 continue
             if quantity.name in _OF_PAIRS and not quantity.read(model, selection).any():
                 continue
+            if quantity.name == "height" and not _stands(model, selection):
+                continue
             names.append(
                 f"{role}[NAME].{quantity.name}" if quantity.single and count > 1 else f"{role}.{quantity.name}"
             )
     return sorted(set(names))
+
+
+def _stands(model: mujoco.MjModel, s: Selection) -> bool:
+    return all(model.geom_bodyid[g] == 0 for g in s.geoms)
 
 
 def _quantity(selection: Selection, name: str) -> Quantity | None:

@@ -144,6 +144,15 @@ def _slide(field: str, nominal: float) -> tuple[Read, Write]:
     return read, write
 
 
+def _height_read(model: mujoco.MjModel, s: Selection) -> np.ndarray:
+    return np.zeros(1)
+
+
+def _height_write(expand: Expand, model: mujoco.MjModel, s: Selection, value: np.ndarray) -> None:
+    # MuJoCo looks for contacts within boxes that stay where they were compiled, so disable its midphase to go higher.
+    expand("geom_pos")[:, list(s.geoms), 2] = model.geom_pos[list(s.geoms), 2] + value
+
+
 def _direct(solref: np.ndarray) -> np.ndarray:
     """Stiffness [1/s²] and damping [1/s] of a contact, from either form of MuJoCo's solref."""
     if solref[0] <= 0:
@@ -246,6 +255,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity("grip", "geoms", "1/s", (1.0, 1e4), Log(), _grip_read, _grip_write),
     Quantity("stiction", "geoms", "1", (1.0, 3.0), Log(), *_stiction),
     Quantity("stribeck", "geoms", "m/s", (1e-3, 1.0), Log(), *_stribeck),
+    Quantity("height", "geoms", "m", (-0.05, 0.05), Identity(), _height_read, _height_write),
     Quantity("friction", "joints", "N·m or N", _POSITIVE, Log(), *_loss),
     Quantity("armature", "joints", "kg·m² or kg", _POSITIVE, Log(), *_armature),
     Quantity("damping", "joints", "N·m·s or N·s/m", _POSITIVE, Log(), *_damping),
