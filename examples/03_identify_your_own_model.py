@@ -101,7 +101,7 @@ print(belief.status)
 for name, planted in (("object.mass", MASS_KG), ("table.friction", FRICTION)):
     row = belief.header.meta["parameters"][name]
     low, high = row["interval"]
-    print(f"{name}: {row['mean']:.3f} {row['unit']} ({low:.3f} to {high:.3f}), planted {planted}")
+    print(f"{name} [{row['unit']}]: {row['mean']:.3f} ({low:.3f} to {high:.3f}), planted {planted}")
 clock = belief.header.meta["clocks"]["tracker"]
 low, high = (1e3 * value for value in clock["interval_s"])
-print(f"tracker's clock: {1e3 * clock['offset_s']:.1f} ms ({low:.1f} to {high:.1f}), planted {1e3 * AHEAD_S:.0f}")
+print(f"tracker's clock [ms]: {1e3 * clock['offset_s']:.1f} ({low:.1f} to {high:.1f}), planted {1e3 * AHEAD_S:.0f}")

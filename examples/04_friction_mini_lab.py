@@ -4,7 +4,7 @@ Takes about two minutes of one core, and about one with --quick: fewer demonstra
 trials, and none at a friction that was trained at. A policy that is there already is not trained again.
 
 python examples/04_friction_mini_lab.py --out runs/friction
-dexloop replay runs/friction/8_audit --case 2 --film case.mp4
+dexloop report runs/friction
 """
 
 import argparse

@@ -50,7 +50,7 @@ def test_identifying_your_own_model(repository, tmp_path):
     out = run(repository, "03_identify_your_own_model.py", "--out", str(tmp_path))
     for what in (r"object\.mass", r"table\.friction", "tracker's clock"):
         mean, low, high, planted = map(
-            float, re.search(rf"{what}: ([\d.]+) \S+ \(([\d.]+) to ([\d.]+)\), planted ([\d.]+)", out).groups()
+            float, re.search(rf"{what} \[.+\]: ([\d.]+) \(([\d.]+) to ([\d.]+)\), planted ([\d.]+)", out).groups()
         )
         assert low <= planted <= high, out
         assert high - low < 0.3 * mean, "an interval that holds everything says nothing"
