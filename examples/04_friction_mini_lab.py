@@ -56,7 +56,7 @@ twin = run.ensure("twin", lambda path: known_twin(film, path))
 mass = MASS_KG * np.exp(0.03 * np.random.default_rng(0).normal(size=300))
 friction = np.resize(TRAINED, 300)
 believed = {"object.mass": mass, "fingertip.friction": friction}
-belief = run.ensure("identify", lambda path: state_belief(path, believed))
+belief = state_belief(run.path / "belief", believed, why="weighed, and three frictions planned", replace=True)
 
 # Demonstrations in worlds of the three frictions, and a policy that imitates them.
 showing = DemonstrateCfg(
@@ -82,8 +82,8 @@ def attempt(friction: float, folder: Path, number: int, before=None):
 
 
 # First, to see that nothing else is wrong, at a friction that was trained at; then at the one that was held out.
-control = None if quick else attempt(TRAINED[1], run.path / "round_0", 0)
-found = attempt(held_out, run.path, 1, before=control)
+control = None if quick else attempt(TRAINED[1], run.path, 1)
+found = attempt(held_out, run.path / "round_2", 2, before=control)
 
 # Reading a ledger checks that each line follows from the one before it: nothing was changed or left out.
 for row in ledger.read(found.path):
