@@ -92,7 +92,7 @@ for row in ledger.read(found.path):
     print(f"  first divergence: {row['first'] or 'none'}")
     for cause in row["causes"]:
         print(f"  suspect: {cause['says']} (explains {100 * cause['explains']:.0f} %)")
-    print(f"  next: {row['next']['do']} {' and '.join(row['next']['parameters'])}: {row['next']['why']}")
+    print(f"  next: {' '.join([row['next']['do'], *row['next']['parameters']])}: {row['next']['why']}")
 gap = found.header.meta["success"]
 low, high = gap["interval"]
 print(f"gap at friction {held_out:g}: {100 * gap['gap']:+.0f} points ({100 * low:+.0f} to {100 * high:+.0f})")
