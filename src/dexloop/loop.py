@@ -21,12 +21,12 @@ from dexloop.audit.cfg import AuditCfg
 from dexloop.audit.stage import audit
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
 from dexloop.capture.record import capture
-from dexloop.core.artifact import HEADER, load_arrays, save_arrays, storage_errors, writing
+from dexloop.core.artifact import HEADER, load_arrays, storage_errors
 from dexloop.core.artifacts import Belief, Demos, Episodes, Ledger, Policy, Twin
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.core.run import Run
-from dexloop.core.status import Level, Status
+from dexloop.core.stated import state_belief
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.stage import demonstrate
 from dexloop.deploy.cfg import DeployCfg
@@ -324,17 +324,8 @@ def _guess(run: Run, belief: Belief, cfg: LoopCfg) -> Belief:
     middle = np.array([cfg.guess_kg, cfg.guess_friction, cfg.guess_friction])
     samples = middle * np.exp(0.05 * rng.normal(size=(1000, len(labels))))
     path.parent.mkdir(exist_ok=True)
-    with writing(path, Belief) as draft:
-        save_arrays(draft.folder / "posterior.npz", mean=middle, covariance=np.cov(samples.T), samples=samples)
-        draft.meta |= {
-            "labels": labels,
-            "parameters": {
-                name: {"mean": float(m), "sd": float(0.05 * m), "interval": [float(0.9 * m), float(1.1 * m)]}
-                for name, m in zip(labels, middle, strict=True)
-            },
-        }  # fmt: skip
-        draft.status = Status(Level.WARN, "guessed", "nothing was measured: this is a guess", "Identify the object.")
-    return Belief.open(path)
+    values = dict(zip(labels, samples.T, strict=True))
+    return state_belief(path, values, why="nothing was measured: this is a guess")
 
 
 def _enough(todo: Mapping[str, Any], gap: float, last: Round, spent: int, cfg: LoopCfg) -> str:

@@ -5,7 +5,8 @@ import pytest
 
 from dexloop.core import se3
 from dexloop.core.errors import InputError
-from dexloop.demonstrate.episodes import variations
+from dexloop.demonstrate.cfg import DemonstrateCfg
+from dexloop.demonstrate.episodes import BETTER, variations
 from dexloop.demonstrate.holds import find_holds
 from dexloop.demonstrate.replay import replay
 from dexloop.demonstrate.retarget import Retargeter
@@ -99,6 +100,33 @@ def test_new_demonstrations_are_of_other_places_and_masses(scene: Scene, hold: H
     first_press = [int(np.argmax((arrays["episode"] == k) & pressing)) for k in range(kept)]
     hard, asked = arrays["force"][first_press].sum(axis=1), arrays["mass_high_kg"] / arrays["friction"]
     assert np.corrcoef(np.log(hard), np.log(asked))[0, 1] > 0.6  # heavy and slippery means hard
+
+
+def test_new_demonstrations_at_given_frictions(scene: Scene, hold: Hold, monkeypatch):
+    """Worlds have exactly these, in turn; what is believed lies below, as in all demonstrations."""
+    worlds = []
+
+    def noted(*args, **more):
+        worlds.append(args[4])
+        return replay(*args, **more)
+
+    monkeypatch.setattr("dexloop.demonstrate.episodes.replay", noted)
+    arrays, outcomes = variations(
+        boxes.robot("gripper@wrist"), scene, "box", [hold], boxes.T_WORLD_OBJECT, LOAD, draws([0.15] * 4, [0.5] * 4),
+        seed=1, frictions=(0.5, 0.8),
+    )  # fmt: skip
+    there = worlds[0].by_name()
+    for name in ("fingertip.friction", "object.friction"):
+        np.testing.assert_allclose(there[name][:, 0], [0.5, 0.8, 0.5, 0.8])
+    given = np.array([0.5, 0.8, 0.5, 0.8])[[o == HELD for o in outcomes]]
+    assert len(given)
+    assert (arrays["friction"] <= given).all()
+    assert (arrays["friction"] >= given / BETTER[1]).all()
+
+
+def test_frictions_that_no_finger_has_are_refused():
+    with pytest.raises(InputError, match="frictions are from"):
+        DemonstrateCfg(frictions=(0.5, -0.1))
 
 
 def test_numbers_that_do_not_agree_are_refused(scene: Scene, hold: Hold):

@@ -34,6 +34,8 @@ class DemonstrateCfg:
     """Of the holds that are kept, the best so many are taught."""
     episodes: int = 64
     """New demonstrations made of them: other poses, masses and frictions."""
+    frictions: tuple[float, ...] = ()
+    """Frictions between hand and object that they are made at, each as often; by default any from 0.2 to 1.6."""
     seed: int = 0
     """Of the random numbers."""
 
@@ -45,5 +47,8 @@ class DemonstrateCfg:
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} is from {low:g} to {high:g}, not {getattr(self, name):g}")
+        for value in self.frictions:
+            if not 0.05 <= value <= 5.0:
+                raise InputError(f"frictions are from 0.05 to 5, not {value:g}")
         if self.hand not in ("", "right", "left"):
             raise InputError(f"hand is right or left, not {self.hand!r}")

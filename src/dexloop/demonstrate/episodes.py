@@ -56,6 +56,7 @@ def variations(
     draws: Draws,
     *,
     seed: int,
+    frictions: Sequence[float] = (),
     progress: Callable[[float], None] = lambda _done: None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Replays holds on objects that stand elsewhere, weigh otherwise and are more or less slippery.
@@ -69,6 +70,7 @@ def variations(
         load: What is believed of it.
         draws: Worlds, one for each new demonstration; their masses and frictions are replaced.
         seed: Of the random numbers.
+        frictions: Of the hand in the worlds, in turn; if there are none, any.
         progress: Told which share is done.
 
     Returns:
@@ -78,10 +80,14 @@ def variations(
     episodes, outcomes, kept = [], [], []
     for begin in range(0, len(draws), _BATCH):
         batch = draws[begin : begin + _BATCH]
-        made = [_drawn(robot, scene, holds, T_world_object, load, rng) for _ in range(len(batch))]
+        nth = np.arange(begin, begin + len(batch))
+        given = np.asarray(frictions)[nth % len(frictions)] if frictions else None
+        likely = [FRICTIONS] * len(batch) if given is None else [(f / BETTER[1], f / BETTER[0]) for f in given]
+        made = [_drawn(robot, scene, holds, T_world_object, load, believed, rng) for believed in likely]
         masses = np.array([e.load.mass_kg for _, e in made]) * np.exp(rng.normal(0.0, HEAVIER_SD, len(made)))
-        frictions = np.array([e.load.friction for _, e in made]) * rng.uniform(*BETTER, len(made))
-        batch = batch.with_values("object.mass", masses).with_hand_friction(frictions)
+        if given is None:
+            given = np.array([e.load.friction for _, e in made]) * rng.uniform(*BETTER, len(made))
+        batch = batch.with_values("object.mass", masses).with_hand_friction(given)
         done = replay(
             scene, thing, [p for p, _ in made], np.stack([e.T_world_object for _, e in made]), batch, shake=False
         )
@@ -99,13 +105,14 @@ def _drawn(
     holds: Sequence[Hold],
     T_world_object: np.ndarray,
     load: Load,
+    frictions: tuple[float, float],
     rng: np.random.Generator,
 ) -> tuple[Pickup, Episode]:
-    """Draws a pickup that the robot can do."""
+    """Draws a pickup that the robot can do, with a friction between these believed."""
     for _ in range(_TRIES):
         factor = float(np.exp(rng.uniform(*np.log(MASSES))))
         believed = replace(
-            load, mass_kg=factor * load.mass_kg, friction=float(rng.uniform(*FRICTIONS)),
+            load, mass_kg=factor * load.mass_kg, friction=float(rng.uniform(*frictions)),
             mass_high_kg=factor * load.mass_kg * float(np.exp(1.96 * rng.uniform(*UNSURE))),
         )  # fmt: skip
         hold = int(rng.integers(len(holds)))

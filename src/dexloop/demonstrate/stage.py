@@ -64,6 +64,8 @@ class Shown:
     episodes: dict[str, np.ndarray]
     varied: dict[str, int]
     """How the new demonstrations ended."""
+    frictions: tuple[float, ...]
+    """Of the worlds they were made in; empty for any."""
 
 
 def demonstrate(
@@ -137,11 +139,11 @@ def learn(
     draws = draw(belief, scene, cfg.episodes, seed=cfg.seed + 1)
     episodes, ended = variations(
         robot, scene, thing, kept[: cfg.taught], touching.T_world_object, load, draws, seed=cfg.seed,
-        progress=lambda done: tell("making demonstrations", done),
+        frictions=cfg.frictions, progress=lambda done: tell("making demonstrations", done),
     )  # fmt: skip
     return Shown(
         robot, base, scene, thing, watched, retargeted, found, load, tuple(shares), tuple(outcomes), kept, episodes,
-        dict(Counter(ended)),
+        dict(Counter(ended)), cfg.frictions,
     )  # fmt: skip
 
 
@@ -251,6 +253,7 @@ def _write(draft: Draft, shown: Shown) -> None:
         "kept": len(shown.kept),
         "episodes": count,
         "varied": shown.varied,
+        "frictions": list(shown.frictions),
     }
     said = (
         f"{len(shown.kept)} of {len(shown.found.holds)} ways to hold {shown.thing} hold in simulation; "
