@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -24,11 +27,47 @@ def run_json(capsys, *args: str) -> tuple[int, dict]:
     return code, json.loads(out)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["capture", "--help"], ["capture", "push", "--help"], ["lab", "--help"]])
+def names_of(union) -> list[str]:
+    """The subcommands there are."""
+    configs = [m for one in typing.get_args(union) for m in one.__metadata__]
+    return [m.name for m in configs if getattr(m, "name", None)]
+
+
+COMMANDS = [[], *([name] for name in names_of(cli.Commands)), *(["capture", n] for n in names_of(cli.CaptureVerbs))]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_help_explains(capsys, words):
-    code, out, _ = run(capsys, *words)
+    code, out, _ = run(capsys, *words, "--help")
     assert code == 0
-    assert "usage: dexloop" in out
+    assert " ".join(["usage: dexloop", *words]) in " ".join(out.split())
+
+
+def test_every_line_that_the_docs_show_is_understood(repository):
+    files = [repository / "README.md", *sorted((repository / "docs").glob("*.md"))]
+    blocks = [block for file in files for block in re.split(r"^ *```.*$", file.read_text(), flags=re.MULTILINE)[1::2]]
+    lines = re.findall(r"^\s*(?:\S*/)?dexloop ([^#\n]*)", "\n".join(blocks), re.MULTILINE)
+    shown = [shlex.split(line.replace("...", "")) for line in lines]
+    shown = [words for words in shown if not any(w.startswith("--tyro") or w in ("-h", "--help") for w in words)]
+    assert {"deploy", "audit", "loop", "replay", "report"} <= {words[0] for words in shown}
+    for words in shown:
+        found = cli._parsed(words, False)
+        assert found.run is not None
+    loop = cli._parsed(shlex.split("loop RUN --object meat_can --seed 7 --trial-seed 3"), False)
+    assert (loop.lab.seed, loop.cfg.trial_seed) == (7, 3)
+
+
+@pytest.mark.parametrize("other", [["--seed", "8"], ["--object", "cube"], ["--trial-seed", "1"]], ids=" ".join)
+def test_a_loop_goes_on_in_the_lab_in_which_it_was_begun(capsys, tmp_path, monkeypatch, other):
+    from dexloop import loop
+
+    monkeypatch.setattr(loop, "loop", lambda *_, **__: [])
+    words = ["loop", str(tmp_path / "run"), "--object", "meat_can", "--seed", "7"]
+    for _ in range(2):
+        assert run(capsys, *words)[0] == 0
+    code, _, err = run(capsys, *words, *other)
+    assert code == 2
+    assert "start it in another folder" in " ".join(err.split())
 
 
 def test_help_loads_nothing_heavy():

@@ -39,6 +39,7 @@ from dexloop.rig.journal import journal_path
 from dexloop.rig.merging import merge
 from dexloop.rig.protocol import Rig
 from dexloop.robots.pickup import Load
+from dexloop.sim.believed import OF_SENSORS
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.stage import train
 from dexloop.twin.cfg import TwinCfg
@@ -302,7 +303,7 @@ def _round(
         trials = min(cfg.trials, cfg.budget - sum(r.episodes.header.meta["trials"] for r in rounds))
         deploy(
             policy, made, belief, lambda k: place.trial(number, k), tried,
-            cfg=changed(cfgs.deploy, trials=max(trials, 1), seed=cfg.seed + number), load=load, witness=witness,
+            cfg=changed(cfgs.deploy, trials=max(trials, 1), trial_seed=cfg.trial_seed + number), load=load, witness=witness,
             progress=lambda text, done: tell(f"round {number}: {text}", done),
         )  # fmt: skip
     if not _there(told):
@@ -315,19 +316,25 @@ def _round(
 
 
 def _guess(run: Run, belief: Belief, cfg: LoopCfg) -> Belief:
-    """Writes what one would believe who has measured nothing: a guess, and that a robot is as its data sheet says."""
+    """Writes what one would believe who has not measured the object: a guess, and that a robot is as its data sheet
+    says. Clocks and gains of sensors stay what was found: they change how a trial is judged, not how it goes."""
     path = run.path / "round_0" / "3_identify"
     if _there(path):
         return Belief.open(path)
+    known, measured = belief.header.meta["labels"], load_arrays(belief.path / "posterior.npz")["samples"]
+    kept = [k for k, label in enumerate(known) if str(label).startswith(OF_SENSORS)]
     labels = [*TOLD, "table.friction"]
     rng = np.random.default_rng(0)
     middle = np.array([cfg.guess_kg, cfg.guess_friction, cfg.guess_friction])
-    samples = middle * np.exp(0.05 * rng.normal(size=(1000, len(labels))))
+    guessed = middle * np.exp(0.05 * rng.normal(size=(len(measured), len(labels))))
+    samples = np.concatenate([guessed, measured[:, kept]], axis=1)
     path.parent.mkdir(exist_ok=True)
     with writing(path, Belief) as draft:
-        save_arrays(draft.folder / "posterior.npz", mean=middle, covariance=np.cov(samples.T), samples=samples)
+        save_arrays(
+            draft.folder / "posterior.npz", mean=samples.mean(axis=0), covariance=np.cov(samples.T), samples=samples
+        )
         draft.meta |= {
-            "labels": labels,
+            "labels": [*labels, *(known[k] for k in kept)],
             "parameters": {
                 name: {"mean": float(m), "sd": float(0.05 * m), "interval": [float(0.9 * m), float(1.1 * m)]}
                 for name, m in zip(labels, middle, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ def looped(command: Loop) -> int:
     from dexloop.loop import loop
     from dexloop.report.page import write_report
 
-    run = Run.create(command.run_folder, seed=command.cfg.seed, options={"rig": command.rig})
+    # Two labs in one run would be told as one: whoever goes on must name the same.
+    options = {"rig": command.rig, **({"lab": asdict(command.lab)} if command.rig == "lab" else {})}
+    run = Run.create(command.run_folder, seed=command.cfg.trial_seed, options=options)
     with console.progress(quiet=command.json) as tell:
         rounds = loop(run, _Bench(command), cfg=command.cfg, progress=tell)
     report = write_report(run)

@@ -54,6 +54,20 @@ def faulty(bench: Bench, after_s: float) -> Callable[[int], LabRig]:
     return rig_of
 
 
+def misnamed(rig: LabRig, what: str) -> LabRig:
+    """A rig that has another order of joints than its robot, or other fingers."""
+    features = rig.features
+    assert features.command is not None
+    joints = features.command.joints
+    if what == "command":
+        command = replace(features.command, joints=(joints[1], joints[0], *joints[2:]))
+        rig._features = replace(features, command=command)
+    else:
+        streams = (replace(s, channels=("a", "b")) if s.name == "touch" else s for s in features.streams)
+        rig._features = replace(features, streams=tuple(streams))
+    return rig
+
+
 def said(episodes: Episodes) -> list[dict[str, Any]]:
     return json.loads((episodes.path / "trials.json").read_text(), parse_constant=lambda x: pytest.fail(f"{x} in JSON"))
 
@@ -204,6 +218,12 @@ def test_what_does_not_fit_together_is_refused_before_anything_moves(lab_trials:
     arm = Lab(LabCfg(object="cube", robot="gripper@arm7", seed=3, video=False))
     with pytest.raises(InputError, match=r"the policy is for gripper@wrist"):
         deployed(replace(bench, lab=arm), out)
+    for swap, words in (("command", "joint order changed"), ("touch", "stream 'touch' .* has no")):
+        with pytest.raises(InputError, match=words):
+            deployed(bench, out, rig_of=lambda number, swap=swap: misnamed(bench.rig_of(number), swap))
+    bulb = Lab(LabCfg(object="light_bulb", robot="gripper@wrist", seed=3, video=False))
+    with pytest.raises(InputError, match="the twin is of cube, and before lab/light_bulb stands light_bulb"):
+        deployed(replace(bench, lab=bulb), out)
     (tmp_path / "taken").mkdir()
     write_text(tmp_path / "taken" / "mine.txt", "precious")
     with pytest.raises(InputError):
@@ -213,15 +233,15 @@ def test_what_does_not_fit_together_is_refused_before_anything_moves(lab_trials:
 
 
 def test_objects_are_put_all_over_the_area_in_an_order_that_is_not():
-    shifts = np.array(_shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=1)))
+    shifts = np.array(_shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=1)))
     reach = np.array([0.02, 0.02, 0.3])
     assert (np.abs(shifts) <= reach).all()
     # One in each fortieth of every axis.
     for column in ((shifts / reach + 1) / 2 * 40).T:
         np.testing.assert_array_equal(np.sort(np.floor(column)), np.arange(40))
         assert np.abs(np.corrcoef(column, np.arange(40))[0, 1]) < 0.6
-    np.testing.assert_array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=1)))
-    assert not np.array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=2)))
+    np.testing.assert_array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=1)))
+    assert not np.array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=2)))
 
 
 def test_so_many_failures_in_a_row_end_it():

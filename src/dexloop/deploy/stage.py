@@ -20,7 +20,7 @@ from dexloop.core.errors import HaltError, InputError, UnknownName
 from dexloop.core.status import Level, Status
 from dexloop.deploy.cfg import DeployCfg
 from dexloop.deploy.doers import Doer, PolicyDoer
-from dexloop.deploy.senses import POSE, Senses, mean_pose
+from dexloop.deploy.senses import POSE, Senses, channels_of, mean_pose, pose_clock
 from dexloop.deploy.trial import Moments, attempt, road
 from dexloop.policy.bundle import open_policy
 from dexloop.policy.rehearsal import Stage
@@ -89,12 +89,22 @@ def deploy(
     robot, base, scene = open_scene(twin, features.robot)
     brain, start = open_policy(policy), Start.of(policy)
     brain.contract.check(robot)
+    if features.command is None:
+        raise InputError(f"rig {features.name!r} takes no commands: no policy can move it")
+    brain.contract.check_command(features.command)
+    channels_of(features, robot)
     thing = scene.model.body(scene.roles["object"].bodies[0]).name
     if thing not in brain.points:
         raise InputError(f"{policy.path} was trained for {', '.join(brain.points)}, not for {thing}")
+    stands = features.scene.get("object", thing)
+    if stands != thing:
+        raise InputError(
+            f"the twin is of {thing}, and before {features.name} stands {stands}: put {thing} there, or name it so in "
+            "the rig's features.scene"
+        )
     told = load or Load.of(belief, crush_n=float(features.scene.get("crush_force_n") or np.inf))
     stage = Stage(scene, robot, thing, base, brain.points[thing])
-    late = mean_of(belief, "clock.camera", otherwise=0.0)
+    late = mean_of(belief, pose_clock(features), otherwise=0.0)
     scanned = twin.header.meta.get("geometry") == "scanned"
     bench = _Bench(rig_of, stage, cfg, scanned=scanned, pose_late_s=late, load=told, witness=witness)
     work = Path(out).with_name(Path(out).name + ".trials")
@@ -117,7 +127,7 @@ def deploy(
             break
     tell("trials", 1.0)
     inputs: dict[str, Any] = {"policy": policy, "twin": twin, "belief": belief}
-    with writing(out, Episodes, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
+    with writing(out, Episodes, inputs=inputs, seed=cfg.trial_seed, replace=replace) as draft:
         for trial in trials:
             source = work / f"{trial.number:02d}"
             for file in sorted(p for p in source.rglob("*") if p.is_file()):
@@ -283,12 +293,12 @@ def _look(rig: Guarded, senses: Senses) -> Float[np.ndarray, "4 4"]:
     senses.hear(seen)
     if POSE not in seen.samples or not len(seen.samples[POSE].value):
         raise InputError(f"the tracker told nothing for {_LOOK_S:g} s: is it on, and is the object in view?")
-    return mean_pose(seen.samples[POSE].value)
+    return mean_pose(senses.named(POSE, seen.samples[POSE].value))
 
 
 def _shifts(cfg: DeployCfg) -> list[tuple[float, float, float]]:
     """Returns where the object is put: spread evenly over the area and the angles, in an order that is not."""
-    rng = np.random.default_rng([51, cfg.seed])
+    rng = np.random.default_rng([51, cfg.trial_seed])
     spread = [(rng.permutation(cfg.trials) + rng.uniform(size=cfg.trials)) / cfg.trials * 2.0 - 1.0 for _ in range(3)]
     reach = (cfg.around_m, cfg.around_m, cfg.turn_rad)
     return [
