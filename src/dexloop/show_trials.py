@@ -8,7 +8,7 @@ from typing import Any
 
 from dexloop import console
 from dexloop.commands import Audit, Deploy, Loop, ReplayCase, Report, make_rig
-from dexloop.core.errors import InputError
+from dexloop.core.errors import HaltError, InputError
 from dexloop.core.run import Run
 
 
@@ -82,7 +82,11 @@ def looped(command: Loop) -> int:
     options = {"rig": command.rig, **({"lab": asdict(command.lab)} if command.rig == "lab" else {})}
     run = Run.create(command.run_folder, seed=command.cfg.trial_seed, options=options)
     with console.progress(quiet=command.json) as tell:
-        rounds = loop(run, _Bench(command), cfg=command.cfg, progress=tell)
+        try:
+            rounds = loop(run, _Bench(command), cfg=command.cfg, progress=tell)
+        except HaltError:
+            write_report(run)  # whoever looks at the robot wants to know what happened
+            raise
     report = write_report(run)
     if command.json:
         console.say_json({"rounds": [r.to_json() for r in rounds], "report": str(report)})

@@ -21,6 +21,7 @@ from dexloop.lab.rig import LabRig
 from dexloop.policy.bundle import Action
 from dexloop.policy.observation import Observation
 from dexloop.policy.trials import Trial, trials_of
+from dexloop.report.deploy import deploy_section
 from dexloop.robots.outcome import HELD, LATE, MISSED, SLIPPED, STOPPED
 from dexloop.robots.pickup import Load
 from tests.lab_trials import QUICK, Bench, LabTrials
@@ -154,7 +155,7 @@ def test_a_command_that_is_no_number_stops_the_robot_and_ends_the_deployment(lab
     [only] = said(episodes)
     assert only["outcome"]["verdict"] == STOPPED
     assert only["gate"][-1]["action"] == "stop"
-    assert only["gate"][-1]["reasons"] == ["command not finite"]
+    assert only["gate"][-1]["reasons"] == only["stopped"] == ["command not finite"]
     assert only["gate"][-1]["asked"] is None
     assert bench.connected == [1]
     assert episodes.status.code == "ended_early"
@@ -178,9 +179,17 @@ def test_a_fault_on_the_way_or_at_once_is_a_stopped_trial(lab_trials: LabTrials,
 
 def test_a_pilot_that_fails_ends_the_deployment(lab_trials: LabTrials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dexloop.deploy.trial.LIMIT_S", 0.2)
-    episodes = deployed(lab_trials.bench, tmp_path / "episodes", cfg=QUICK)
+
+    def alone(number: int) -> LabRig:
+        rig = lab_trials.bench.rig_of(number)
+        del rig.operator  # nobody is there to put the object
+        return rig
+
+    episodes = deployed(lab_trials.bench, tmp_path / "episodes", cfg=QUICK, rig_of=alone)
     [only] = said(episodes)
     assert only["outcome"]["verdict"] == LATE
+    assert only["shift"] is None
+    assert "where it stood" in deploy_section(episodes)
     assert lab_trials.bench.verdicts == {1: MISSED}
     assert episodes.status.code == "ended_early"
     assert "pilot 1 late" in episodes.status.message
@@ -255,6 +264,42 @@ def test_so_many_failures_in_a_row_end_it():
     assert _over(trials(HELD, STOPPED), cfg) == "the gate stopped trial 1"
 
 
+@pytest.mark.parametrize("shadow", [False, True])
+def test_whoever_ends_a_trial_finds_the_robot_stopped(lab_trials: LabTrials, tmp_path: Path, shadow: bool):
+    bench, stopped = lab_trials.bench, []
+
+    def rig_of(number: int) -> LabRig:
+        rig = bench.rig_of(number)
+        sense = rig._bench.sense
+
+        def interrupted() -> dict[str, np.ndarray]:
+            if rig.now() > 0.8:
+                raise KeyboardInterrupt
+            return sense()
+
+        rig._bench.sense, rig.stop = interrupted, lambda: stopped.append(rig._connected)  # type: ignore[method-assign]
+        return rig
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(bench, tmp_path / "episodes", rig_of=rig_of, cfg=replace(FREE, shadow=shadow))
+    assert stopped == ([] if shadow else [True])
+    assert not bench.rigs[1]._connected
+    assert not (tmp_path / "episodes").exists()
+
+
+def test_a_deployment_that_was_killed_after_a_stop_does_not_go_on(lab_trials: LabTrials, tmp_path: Path):
+    """It held before it was stopped, so that nothing but what is written of the gate speaks against the next trial."""
+    bench, left = lab_trials.bench, tmp_path / "episodes.trials"
+    shutil.copytree(lab_trials.episodes.path / "trials" / "01", left / "01")
+    first = {**said(lab_trials.episodes)[0], "stopped": ["fingertip force"]}
+    write_text(left / "01.json", json.dumps(first))
+    rig = bench.rig_of(1)
+    episodes = deployed(bench, tmp_path / "episodes", cfg=QUICK, rig_of=lambda _number: rig)
+    assert bench.connected == []
+    assert said(episodes) == [first]
+    assert "the gate stopped trial 1: look at the robot" in episodes.status.message
+
+
 def test_a_robot_that_the_gate_stopped_is_not_used_again():
     first, other = object(), object()
     rigs = {1: first, 2: first, 3: other}
@@ -262,11 +307,14 @@ def test_a_robot_that_the_gate_stopped_is_not_used_again():
     bench = _Bench(
         rigs.__getitem__, stage, DeployCfg(trials=3), scanned=False, pose_late_s=0.0, load=stage, witness=stage
     )  # type: ignore[arg-type]
-    assert bench.refuses(2) == ""
-    bench._stopped = first  # type: ignore[assignment]
-    assert "stopped trial 1: look at the robot" in bench.refuses(2)
-    assert bench.refuses(3) == "", "a bench that was set up anew"
-    assert bench.refuses(4) == "", "there is no such trial"
+
+    def trial(number: int, *stopped: str) -> Trial:
+        return Trial(number, False, None, [], [], {}, {}, {}, [], stopped)
+
+    assert bench.refuses(trial(1)) == ""
+    assert "stopped trial 1: look at the robot" in bench.refuses(trial(1, "fingertip force"))
+    assert bench.refuses(trial(2, "fingertip force")) == "", "a bench that was set up anew"
+    assert bench.refuses(trial(3, "fingertip force")) == "", "there is no such trial"
 
 
 def test_what_a_policy_was_not_trained_on_is_said(tmp_path: Path):

@@ -98,7 +98,9 @@ def test_channels_are_those_that_are_named_and_samples_that_are_no_numbers_are_l
     with pytest.raises(UnknownName, match="wrist_x"):
         strange = replace(whole.streams["joint_position"], channels=tuple(f"j{k}" for k in range(J)))
         traces(replace(whole, streams={**whole.streams, "joint_position": strange}), ROBOT, np.eye(4))
-    gaps = {name: (s.t, s.value.copy()) for name in ("object_pose", "touch", "joint_effort") for s in [whole.stream(name)]}
+    gaps = {
+        name: (s.t, s.value.copy()) for name in ("object_pose", "touch", "joint_effort") for s in [whole.stream(name)]
+    }
     for _, value in gaps.values():
         value[40] = np.nan
     gaps["joint_effort"][1][:, 2] = np.nan  # a joint that does not tell it

@@ -98,8 +98,8 @@ def channels_of(features: Features, robot: Embodiment) -> dict[str, list[int]]:
     missing = [name for name in (COMMAND, POSITION, TOUCH, POSE) if name not in streams]
     if missing:
         raise InputError(
-            f"rig {features.name!r} has no {' and no '.join(missing)}: a trial needs what joints are told and where they "
-            f"are, touch and the object's pose; there is {', '.join(sorted(streams)) or 'nothing'}"
+            f"rig {features.name!r} has no {' and no '.join(missing)}: a trial needs what joints are told and where "
+            f"they are, touch and the object's pose; there is {', '.join(sorted(streams)) or 'nothing'}"
         )
     tips = finger_channels(robot, streams[TOUCH].channels)
     needed = {

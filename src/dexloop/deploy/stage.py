@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -81,7 +82,8 @@ def deploy(
         progress: Told what is going on.
 
     Raises:
-        InputError: Policy, twin and rig do not fit each other; nothing has moved.
+        InputError: Policy, twin and rig do not fit each other, and nothing has moved; or the object does not stand.
+        HaltError: The rig stopped outside of a trial.
     """
     require_free(Path(out), Episodes, replace=replace)
     tell = progress or (lambda _text, _done: None)
@@ -122,7 +124,7 @@ def deploy(
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)
         trials.append(found)
-        ended = "" if cfg.shadow else _over(trials, cfg) or bench.refuses(k + 2)
+        ended = "" if cfg.shadow else _over(trials, cfg) or bench.refuses(found)
         if ended:
             break
     tell("trials", 1.0)
@@ -161,16 +163,17 @@ class _Bench:
         self._late, self._witness, self._scanned = pose_late_s, witness, scanned
         self.T_track_object: np.ndarray | None = None if scanned else np.eye(4)
         """From the frame that the tracker follows to the twin's, once it is known."""
-        self._stopped: Rig | None = None
 
-    def refuses(self, number: int) -> str:
-        """Returns why a trial may not be made: its robot was stopped, and nobody has looked at it since.
+    def refuses(self, last: Trial) -> str:
+        """Returns why no trial may follow: the robot was stopped, and nobody has looked at it since.
 
-        A bench that was set up anew, as the lab's is each time, is another one.
+        A bench that was set up anew, as the lab's is each time, is another one. What was written of the last trial
+        counts, and not what this process has seen: the one that stopped it may have been killed.
         """
-        if self._stopped is None or number > self._cfg.trials or self._rig_of(number) is not self._stopped:
+        n = last.number
+        if not last.stopped or n >= self._cfg.trials or self._rig_of(n) is not self._rig_of(n + 1):
             return ""
-        return f"the gate stopped trial {number - 1}: look at the robot, then deploy again"
+        return f"the gate stopped trial {n}: look at the robot, then deploy again"
 
     def run(
         self,
@@ -187,14 +190,21 @@ class _Bench:
             rig.connect()
             T = self._place(rig, senses, shift)
             moments, halted, capture = self._carry_out(rig, senses, number, T, doer_at(T), folder)
+        except BaseException as error:  # Ctrl-C too: whoever ends a trial wants the robot to stand
+            if not self._cfg.shadow:
+                try:
+                    rig.stop()
+                except Exception as later:
+                    error.add_note(f"the robot's own stop failed too: {later}")
+            raise
         finally:
             rig.disconnect()
-        if rig.gate.stopped:
-            self._stopped = rig.rig
+        placed = shift if isinstance(getattr(rig.rig, "operator", None), Operator) else None
         found = self._judged(capture, senses, moments, rig, halted)
         return Trial(
-            number, pilot, shift, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
+            number, pilot, placed, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
             moments.to_json(), finite(asdict(found)), [finite(event.to_json()) for event in rig.events],
+            () if self._cfg.shadow else tuple(map(str, rig.gate.stopped)) or (halted,) * bool(halted),
         )  # fmt: skip
 
     def _carry_out(
@@ -230,7 +240,8 @@ class _Bench:
                 self._witness(number, "ended")
                 if not begun:  # it was stopped on its way: what was measured last is worth most
                     begin()
-                recorder.append(rig.observe())
+                with contextlib.suppress(HaltError):  # a rig that failed may have nothing to tell
+                    recorder.append(rig.observe())
                 recorder.interrupt(halted)
         assert recorder.capture is not None
         return moments, halted, recorder.capture

@@ -90,4 +90,5 @@ class Handling:
         qpos = np.where(np.isnan(last), model.qpos0, last)
         position, pose = qpos[:, self._joints], qpos[:, self._free : self._free + 7]
         effort, touch = (np.nan_to_num(out[name].mean(axis=1)) for name in ("qfrc_actuator", "fingertip.touch"))
-        return Felt(position, effort[:, self._dofs], touch[:, self._fingers], se3.from_pose(pose), self.kinematics.palm(position))
+        effort, touch = effort[:, self._dofs], touch[:, self._fingers]
+        return Felt(position, effort, touch, se3.from_pose(pose), self.kinematics.palm(position))

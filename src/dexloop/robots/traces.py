@@ -36,7 +36,7 @@ class Traces:
 
 
 def finger_channels(robot: Embodiment, channels: Sequence[str]) -> tuple[str, ...]:
-    """Returns what a rig that feels these channels calls each finger: by its site, as simulations do, or by its name."""
+    """Returns what a rig with these channels calls each finger: by its site, as a simulation does, or by its name."""
     return tuple(tip.site if tip.site in channels else tip.name for tip in robot.fingertips)
 
 
