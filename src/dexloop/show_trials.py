@@ -8,6 +8,7 @@ from typing import Any
 
 from dexloop import console
 from dexloop.commands import Audit, Deploy, Loop, ReplayCase, Report, make_rig
+from dexloop.core.artifact import storage_errors
 from dexloop.core.errors import HaltError, InputError
 from dexloop.core.run import Run
 
@@ -56,11 +57,17 @@ def audited(command: Audit) -> int:
 
     run = Run.open(command.run_folder)
     _require(run, "twin", "identify", "train", "deploy")
+    episodes, beliefs = Episodes.open(run.stage_path("deploy")), [Belief.open(path) for path in run.beliefs()]
+    believed = next((b for b in beliefs if b.hash == episodes.header.inputs.get("belief")), None)
+    if believed is None:
+        believed = beliefs[-1]
+        console.warn(
+            f"what was believed when {episodes.path} was deployed is not there: {believed.path} is taken instead"
+        )
     with console.progress(quiet=command.json) as tell:
         made = audit(
-            Episodes.open(run.stage_path("deploy")), Policy.open(run.stage_path("train")),
-            Twin.open(run.stage_path("twin")), Belief.open(run.stage_path("identify")), run.stage_path("audit"),
-            cfg=command.cfg, replace=command.replace, progress=tell,
+            episodes, Policy.open(run.stage_path("train")), Twin.open(run.stage_path("twin")), believed,
+            run.stage_path("audit"), cfg=command.cfg, replace=command.replace, progress=tell,
         )  # fmt: skip
     write_report(run)
     rows = read(made.path)
@@ -131,7 +138,8 @@ def replayed(command: ReplayCase) -> int:
     found = replay_case(command.ledger, command.case, command.film)
     row = {**found.row, "divergence": [vars(d) for d in found.diverged]}
     if command.picture is not None:
-        traces_figure(arrays_of(found.real, found.band), row).savefig(command.picture, dpi=110)
+        with storage_errors(command.picture):
+            traces_figure(arrays_of(found.real, found.band), row).savefig(command.picture, dpi=110)
     if command.json:
         causes = [{"parameter": c.suspect.name, "says": str(c.suspect), "explains": c.explains} for c in found.causes]
         console.say_json({"case": found.row["case"], "signature": found.row["signature"],

@@ -80,7 +80,7 @@ def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
     tilt = float(np.arccos(np.clip(turn[2, 2], -1.0, 1.0)))
     if not tilt <= TILT_RAD:
         raise InputError(
-            f"the object does not stand as its twin does: it is seen tilted by {np.rad2deg(tilt):.0f}°; set it upright, "
+            f"the object does not stand as its twin does: it is tilted by {np.rad2deg(tilt):.0f}°; set it upright, "
             "or look whether the tracker follows it rightly"
         )
     yaw = float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))

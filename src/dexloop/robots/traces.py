@@ -16,6 +16,8 @@ from dexloop.robots.kinematics import Kinematics
 
 RATE_HZ = 50.0
 """Of the common clock [1/s]."""
+SURE = 3.0
+"""A channel is outside the band of its simulations beyond so many standard deviations."""
 
 
 @dataclass(frozen=True, eq=False)
