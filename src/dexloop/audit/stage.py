@@ -242,9 +242,8 @@ def arrays_of(real: Channels, band: Channels) -> dict[str, np.ndarray]:
 
 def _decide(rows: Sequence[Mapping[str, Any]], gap: Mapping[str, Any], cfg: AuditCfg) -> dict[str, Any]:
     """Returns what to do next about all trials together: what most of those that were not as predicted ask for."""
-    stopped = [
-        r for r in rows if r["next"]["do"] == "look"
-    ]  # a stop breaks a motion off: what differs then says little
+    # A stop breaks a motion off: what differs then says little.
+    stopped = [r for r in rows if r["next"]["do"] == "look"]
     bad = [r for r in rows if r not in stopped and r["verdict"] != "agrees" and r["next"]["do"] != "nothing"]
     if not bad and not stopped:
         return {"do": "nothing", "parameters": [], "motion": None, "why": "all trials went as predicted"}
