@@ -2,8 +2,12 @@
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -24,11 +28,47 @@ def run_json(capsys, *args: str) -> tuple[int, dict]:
     return code, json.loads(out)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["capture", "--help"], ["capture", "push", "--help"], ["lab", "--help"]])
+def names_of(union) -> list[str]:
+    """The subcommands there are."""
+    configs = [m for one in typing.get_args(union) for m in one.__metadata__]
+    return [m.name for m in configs if getattr(m, "name", None)]
+
+
+COMMANDS = [[], *([name] for name in names_of(cli.Commands)), *(["capture", n] for n in names_of(cli.CaptureVerbs))]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_help_explains(capsys, words):
-    code, out, _ = run(capsys, *words)
+    code, out, _ = run(capsys, *words, "--help")
     assert code == 0
-    assert "usage: dexloop" in out
+    assert " ".join(["usage: dexloop", *words]) in " ".join(out.split())
+
+
+def test_every_line_that_the_docs_show_is_understood(repository):
+    files = [repository / "README.md", *sorted((repository / "docs").glob("*.md"))]
+    blocks = [block for file in files for block in re.split(r"^ *```.*$", file.read_text(), flags=re.MULTILINE)[1::2]]
+    lines = re.findall(r"^\s*(?:\S*/)?dexloop ([^#\n]*)", "\n".join(blocks), re.MULTILINE)
+    shown = [shlex.split(line.replace("...", "")) for line in lines]
+    shown = [words for words in shown if not any(w.startswith("--tyro") or w in ("-h", "--help") for w in words)]
+    assert {"deploy", "audit", "loop", "replay", "report"} <= {words[0] for words in shown}
+    for words in shown:
+        found = cli._parsed(words, False)
+        assert found.run is not None
+    loop = cli._parsed(shlex.split("loop RUN --object meat_can --seed 7 --trial-seed 3"), False)
+    assert (loop.lab.seed, loop.cfg.trial_seed) == (7, 3)
+
+
+@pytest.mark.parametrize("other", [["--seed", "8"], ["--object", "cube"], ["--trial-seed", "1"]], ids=" ".join)
+def test_a_loop_goes_on_in_the_lab_in_which_it_was_begun(capsys, tmp_path, monkeypatch, other):
+    from dexloop import loop
+
+    monkeypatch.setattr(loop, "loop", lambda *_, **__: [])
+    words = ["loop", str(tmp_path / "run"), "--object", "meat_can", "--seed", "7"]
+    for _ in range(2):
+        assert run(capsys, *words)[0] == 0
+    code, _, err = run(capsys, *words, *other)
+    assert code == 2
+    assert "start it in another folder" in " ".join(err.split())
 
 
 def test_help_loads_nothing_heavy():
@@ -181,6 +221,51 @@ def test_replaying_a_diverged_world(capsys, tmp_path):
     dump = world.rollout(push_control(20)).dumps[0]
     code, told = run_json(capsys, "replay-dump", str(dump))
     assert (code, told["again"]) == (0, True)
+
+
+def test_a_case_is_drawn_or_it_is_said_why_not(capsys, tmp_path, monkeypatch):
+    from dexloop.audit import replaying
+    from tests.audit.channels import made
+
+    rng = np.random.default_rng(0)
+    row = {"case": 1, "signature": "held"}
+    found = replaying.Replayed(row, made(1, rng), made(4, rng), [], [], None)
+    monkeypatch.setattr(replaying, "replay_case", lambda *_: found)
+    words = ["replay", str(tmp_path / "ledger"), "--picture"]
+    assert run(capsys, *words, str(tmp_path / "case.png"))[0] == 0
+    assert (tmp_path / "case.png").stat().st_size > 10_000
+    code, _, err = run(capsys, *words, str(tmp_path / "missing" / "case.png"))
+    assert code == 2
+    assert "mistake of dexloop" not in err
+
+
+def test_an_audit_is_about_what_was_believed_when_it_was_deployed(capsys, tmp_path, monkeypatch):
+    """After further pushes that is no longer the run's first belief."""
+    from dexloop.audit import ledger, stage
+    from dexloop.core.artifact import writing
+    from dexloop.core.artifacts import Belief, Episodes, Policy, Twin
+    from dexloop.core.run import Run
+
+    folder = Run.create(tmp_path / "run").path
+    made = {}
+    for place, kind in (("2_twin", Twin), ("3_identify", Belief), ("push_1/3_identify", Belief), ("6_train", Policy)):
+        with writing(folder / place, kind) as draft:
+            for name in kind.required:
+                (draft.folder / name).write_text(place)
+        made[place] = kind.open(folder / place)
+    with writing(folder / "7_deploy", Episodes, inputs={"belief": made["push_1/3_identify"]}):
+        pass
+    taken = []
+    monkeypatch.setattr(stage, "audit", lambda *given, **_: taken.append(given[3].path) or made["3_identify"])
+    monkeypatch.setattr(ledger, "read", lambda _path: [])
+    monkeypatch.setattr("dexloop.report.page.write_report", lambda _run: None)
+    code, _, err = run(capsys, "audit", str(folder))
+    assert (code, taken) == (0, [folder / "push_1" / "3_identify"])
+    assert "is not there" not in err
+    shutil.rmtree(folder / "push_1")
+    code, _, err = run(capsys, "audit", str(folder))
+    assert (code, taken[1:]) == (0, [folder / "3_identify"])
+    assert "is not there" in " ".join(err.split())
 
 
 def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def demo(
             raise
         said["not done"] = str(error)  # what was found before is not lost
     recorded = open_capture(run.stage_path("capture"))
-    made, belief = Twin.open(run.stage_path("twin")), Belief.open(run.stage_path("identify"))
+    made, belief = Twin.open(run.stage_path("twin")), Belief.open(run.beliefs()[-1])
     truth = Lab.of(recorded, seed).truth()
     progress("drawing", 0.0)
     pushes = [r for r in recorded.recordings.values() if r.plan.get("plan") == "Push"]

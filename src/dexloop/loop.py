@@ -21,10 +21,10 @@ from dexloop.audit.cfg import AuditCfg
 from dexloop.audit.stage import audit
 from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
 from dexloop.capture.record import capture
-from dexloop.core.artifact import HEADER, load_arrays, storage_errors
+from dexloop.core.artifact import HEADER, load_arrays, storage_errors, write_text
 from dexloop.core.artifacts import Belief, Demos, Episodes, Ledger, Policy, Twin
 from dexloop.core.capture import Capture
-from dexloop.core.errors import InputError
+from dexloop.core.errors import HaltError, InputError
 from dexloop.core.run import Run
 from dexloop.core.stated import state_belief
 from dexloop.demonstrate.cfg import DemonstrateCfg
@@ -35,10 +35,12 @@ from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.stage import identify
 from dexloop.loop_cfg import LoopCfg
 from dexloop.next_motion import plan_after
+from dexloop.policy.trials import trials_of
 from dexloop.rig.journal import journal_path
 from dexloop.rig.merging import merge
 from dexloop.rig.protocol import Rig
 from dexloop.robots.pickup import Load
+from dexloop.sim.believed import OF_SENSORS
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.stage import train
 from dexloop.twin.cfg import TwinCfg
@@ -126,6 +128,7 @@ def loop(
 
     Raises:
         InputError: A stage cannot go on; what was done before is kept.
+        HaltError: The gate stopped the robot that would be used next. A person looks at it, and starts again.
     """
     tell = progress or (lambda _text, _done: None)
     log = Decisions(run.path / "decisions.jsonl")
@@ -151,6 +154,11 @@ def loop(
         guess = _guess(run, belief, cfg)
         load = Load(cfg.guess_kg, 1.1 * cfg.guess_kg, cfg.guess_friction, crush_n=_crush(place.trial(0, 1)))
         go(0, guess, load, {"told": "a guess"})
+        if not _there(run.stage_path("deploy")):
+            if spent >= cfg.budget:
+                log.note("after round 0", f"the budget of {cfg.budget} real trials is spent", {"spent": spent})
+                return rounds
+            _require_looked_at(place, rounds[-1], log)
     go(1, belief, None, {"told": "what was identified"})
     while len([r for r in rounds if r.number]) < cfg.rounds:
         last, number = rounds[-1], rounds[-1].number + 1
@@ -159,6 +167,7 @@ def loop(
         log.note(f"after round {last.number}", reason or f"{todo['do']}: {todo['why']}", {"next": todo, "spent": spent})
         if reason:
             break
+        _require_looked_at(place, last, log)
         recorded, belief = _again(run, number, place, made, recorded, belief, todo, cfgs, log, tell)
         go(number, belief, None, _difference(last.belief, belief))
     return rounds
@@ -169,18 +178,41 @@ class Decisions:
 
     def __init__(self, file: Path):
         self._file = file
-        self._said = {json.loads(line)["what"] for line in file.read_text().splitlines()} if file.is_file() else set()
+        # A loop that was killed while it wrote leaves a part of a line: what it had to say is decided again.
+        whole, _, torn = file.read_bytes().rpartition(b"\n") if file.is_file() else (b"", b"", b"")
+        self._said = {json.loads(line)["what"] for line in whole.decode().split("\n") if line}
+        if torn:
+            with storage_errors(file):
+                write_text(file, whole.decode() + "\n" * bool(whole))
 
-    def note(self, what: str, why: str, details: Mapping[str, Any] | None = None) -> None:
-        """Writes a decision down."""
+    def note(self, what: str, why: str, details: Mapping[str, Any] | None = None) -> bool:
+        """Writes a decision down; returns whether it is a new one."""
         if what in self._said:
-            return
+            return False
         self._said.add(what)
         line = json.dumps(
             {"what": what, "why": why, **({"details": dict(details)} if details else {})}, ensure_ascii=False
         )
         with storage_errors(self._file), self._file.open("a") as stream:
             stream.write(line + "\n")
+        return True
+
+
+def _require_looked_at(place: Place, last: Round, log: Decisions) -> None:
+    """Ends the loop if the robot that it would use next was stopped in the last round and nobody has looked since.
+
+    That it ended so is written down: whoever starts it again after that has looked. A bench that is set up anew for
+    each trial, as the lab's is, has no robot that could still stand where it was stopped.
+
+    Raises:
+        HaltError: Somebody has to look.
+    """
+    stopped = [trial for trial, _ in trials_of(last.episodes) if trial.stopped]
+    if not stopped or place.trial(last.number, stopped[-1].number) is not place.trial(last.number + 1, 1):
+        return
+    why = f"the gate stopped the robot ({', '.join(stopped[-1].stopped)}): a person must look at it, then start again"
+    if log.note(f"stopped in round {last.number}", why):
+        raise HaltError(f"in round {last.number} {why}")
 
 
 def _known(
@@ -206,9 +238,15 @@ def _known(
 
 
 def _record(rig: Rig, plans: Sequence[Plan], path: Path, tell: Progress) -> Capture:
-    """Records; what a killed loop left half recorded is no part of it."""
-    shutil.rmtree(journal_path(path), ignore_errors=True)
-    return capture(rig, plans, path, progress=tell)
+    """Records. A recorder keeps what it has when it is interrupted, but a capture that lacks motions is none that a
+    loop can go on with: until it is complete it lies aside, and the next try throws it away."""
+    part = path.with_name(f"{path.name}.part")
+    for old in (part, journal_path(part)):
+        shutil.rmtree(old, ignore_errors=True)
+    capture(rig, plans, part, progress=tell)
+    with storage_errors(path):
+        part.rename(path)
+    return Capture.open(path)
 
 
 def _unsure(belief: Belief, sure: float) -> list[str]:
@@ -299,10 +337,10 @@ def _round(
     folder.mkdir(exist_ok=True)
     tried, told = folder / "7_deploy", folder / "8_audit"
     if not _there(tried):
-        trials = min(cfg.trials, cfg.budget - sum(r.episodes.header.meta["trials"] for r in rounds))
+        left = cfg.budget - sum(r.episodes.header.meta["trials"] for r in rounds)
+        asked = changed(cfgs.deploy, trials=min(cfg.trials, left), trial_seed=cfg.trial_seed + number)
         deploy(
-            policy, made, belief, lambda k: place.trial(number, k), tried,
-            cfg=changed(cfgs.deploy, trials=max(trials, 1), seed=cfg.seed + number), load=load, witness=witness,
+            policy, made, belief, lambda k: place.trial(number, k), tried, cfg=asked, load=load, witness=witness,
             progress=lambda text, done: tell(f"round {number}: {text}", done),
         )  # fmt: skip
     if not _there(told):
@@ -315,17 +353,21 @@ def _round(
 
 
 def _guess(run: Run, belief: Belief, cfg: LoopCfg) -> Belief:
-    """Writes what one would believe who has measured nothing: a guess, and that a robot is as its data sheet says."""
+    """Writes what one would believe who has not measured the object: a guess, and that a robot is as its data sheet
+    says. Clocks and gains of sensors stay what was found: they change how a trial is judged, not how it goes."""
     path = run.path / "round_0" / "3_identify"
     if _there(path):
         return Belief.open(path)
+    known, measured = belief.header.meta["labels"], load_arrays(belief.path / "posterior.npz")["samples"]
+    kept = [k for k, label in enumerate(known) if str(label).startswith(OF_SENSORS)]
     labels = [*TOLD, "table.friction"]
     rng = np.random.default_rng(0)
     middle = np.array([cfg.guess_kg, cfg.guess_friction, cfg.guess_friction])
-    samples = middle * np.exp(0.05 * rng.normal(size=(1000, len(labels))))
+    guessed = middle * np.exp(0.05 * rng.normal(size=(len(measured), len(labels))))
+    samples = np.concatenate([guessed, measured[:, kept]], axis=1)
     path.parent.mkdir(exist_ok=True)
-    values = dict(zip(labels, samples.T, strict=True))
-    return state_belief(path, values, why="nothing was measured: this is a guess")
+    values = dict(zip([*labels, *(known[k] for k in kept)], samples.T, strict=True))
+    return state_belief(path, values, why="nothing was measured of the object: this is a guess")
 
 
 def _enough(todo: Mapping[str, Any], gap: float, last: Round, spent: int, cfg: LoopCfg) -> str:

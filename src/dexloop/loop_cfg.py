@@ -30,8 +30,8 @@ class LoopCfg:
     """Mass that is guessed [kg]."""
     guess_friction: float = 0.5
     """Friction that is guessed."""
-    seed: int = 0
-    """Of the trials."""
+    trial_seed: int = 0
+    """Of where the object is put."""
 
     def __post_init__(self) -> None:
         ranges = {

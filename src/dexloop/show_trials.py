@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dexloop import console
 from dexloop.commands import Audit, Deploy, Loop, ReplayCase, Report, make_rig
-from dexloop.core.errors import InputError
+from dexloop.core.artifact import storage_errors
+from dexloop.core.errors import HaltError, InputError
 from dexloop.core.run import Run
 
 
@@ -55,11 +57,17 @@ def audited(command: Audit) -> int:
 
     run = Run.open(command.run_folder)
     _require(run, "twin", "identify", "train", "deploy")
+    episodes, beliefs = Episodes.open(run.stage_path("deploy")), [Belief.open(path) for path in run.beliefs()]
+    believed = next((b for b in beliefs if b.hash == episodes.header.inputs.get("belief")), None)
+    if believed is None:
+        believed = beliefs[-1]
+        console.warn(
+            f"what was believed when {episodes.path} was deployed is not there: {believed.path} is taken instead"
+        )
     with console.progress(quiet=command.json) as tell:
         made = audit(
-            Episodes.open(run.stage_path("deploy")), Policy.open(run.stage_path("train")),
-            Twin.open(run.stage_path("twin")), Belief.open(run.stage_path("identify")), run.stage_path("audit"),
-            cfg=command.cfg, replace=command.replace, progress=tell,
+            episodes, Policy.open(run.stage_path("train")), Twin.open(run.stage_path("twin")), believed,
+            run.stage_path("audit"), cfg=command.cfg, replace=command.replace, progress=tell,
         )  # fmt: skip
     write_report(run)
     rows = read(made.path)
@@ -77,9 +85,15 @@ def looped(command: Loop) -> int:
     from dexloop.loop import loop
     from dexloop.report.page import write_report
 
-    run = Run.create(command.run_folder, seed=command.cfg.seed, options={"rig": command.rig})
+    # Two labs in one run would be told as one: whoever goes on must name the same.
+    options = {"rig": command.rig, **({"lab": asdict(command.lab)} if command.rig == "lab" else {})}
+    run = Run.create(command.run_folder, seed=command.cfg.trial_seed, options=options)
     with console.progress(quiet=command.json) as tell:
-        rounds = loop(run, _Bench(command), cfg=command.cfg, progress=tell)
+        try:
+            rounds = loop(run, _Bench(command), cfg=command.cfg, progress=tell)
+        except HaltError:
+            write_report(run)  # whoever looks at the robot wants to know what happened
+            raise
     report = write_report(run)
     if command.json:
         console.say_json({"rounds": [r.to_json() for r in rounds], "report": str(report)})
@@ -124,7 +138,8 @@ def replayed(command: ReplayCase) -> int:
     found = replay_case(command.ledger, command.case, command.film)
     row = {**found.row, "divergence": [vars(d) for d in found.diverged]}
     if command.picture is not None:
-        traces_figure(arrays_of(found.real, found.band), row).savefig(command.picture, dpi=110)
+        with storage_errors(command.picture):
+            traces_figure(arrays_of(found.real, found.band), row).savefig(command.picture, dpi=110)
     if command.json:
         causes = [{"parameter": c.suspect.name, "says": str(c.suspect), "explains": c.explains} for c in found.causes]
         console.say_json({"case": found.row["case"], "signature": found.row["signature"],

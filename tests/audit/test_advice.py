@@ -47,6 +47,18 @@ def test_without_an_explanation_it_is_what_happened_that_says(signature: str, sh
     assert found["motion"] is None
 
 
+def test_a_stop_comes_before_any_explanation():
+    assert next_action(STOPPED, [HEAVY], [OUT], 1.0)["do"] == "look"
+
+
+def test_what_held_only_in_reality_was_not_as_predicted():
+    assert verdict_of([], True, 0.0) == "contradicts"
+    found = next_action(HELD, [], [], 0.0)
+    assert found["do"] == "re-identify"
+    assert found["parameters"] == ["object.mass", "fingertip.friction"]
+    assert "only in 0 % of simulations" in found["why"]
+
+
 def test_every_suspect_has_a_motion_that_tells_it():
     names = {s.name for s in suspects(("object.mass", "actuator.delay"))}
     assert names == set(MOTIONS)

@@ -165,6 +165,26 @@ def test_in_physics_a_box_as_it_was_believed_has_nothing_to_explain():
     assert explained(*carried_out(0.2, SLIPPERY)) == []
 
 
+@pytest.mark.parametrize("lost", ["best", "middle"])
+def test_worlds_that_became_unstable_explain_nothing(monkeypatch: pytest.MonkeyPatch, lost: str):
+    """The suspect that fits perfectly became unstable; or the world as believed did, and nothing can be compared."""
+    doubted, believed = suspects(NAMES), world({})
+    heavy = next(k for k, s in enumerate(doubted) if s == Suspect("object.mass", 1.9, "×"))
+    truth = world(effect(doubted[heavy]))
+    rows = [believed] * 4 + [truth if k == heavy else believed for k in range(len(doubted))]
+    out = Channels(T, {name: np.stack([row[name] for row in rows]) for name in CHANNELS})
+    draws = Draws(NAMES, (1,) * 4, np.full((3, 4), 0.3)).with_hand_friction(np.full(3, 0.3))
+
+    def explained(*unstable: int) -> list:
+        monkeypatch.setattr("dexloop.audit.stage.predicted", lambda *_, **__: (out, frozenset(unstable)))
+        return explain(None, None, np.eye(4), draws, np.nan)[2]  # type: ignore[arg-type]
+
+    real = Channels(T, {name: value[None] for name, value in truth.items()})
+    monkeypatch.setattr("dexloop.audit.stage.measured", lambda *_: real)
+    assert [c.suspect for c in explained()] == [doubted[heavy]]
+    assert explained(4 + heavy if lost == "best" else 3) == []
+
+
 def test_suspects_are_said_in_words():
     assert str(Suspect("object.mass", 1.9, "×")) == "object.mass is 1.90 times what was believed"
     assert str(Suspect("actuator.delay", -0.01, "s")) == "actuator.delay is 10 ms shorter"

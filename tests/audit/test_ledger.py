@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dexloop.audit.ledger import FIRST, REQUIRED, appended, case, check, read
+from dexloop.core.artifact import write_text, writing
+from dexloop.core.artifacts import Ledger
 from dexloop.core.errors import InputError, UnknownName
 
 COUNT = 6
@@ -110,6 +112,20 @@ def test_it_is_read_from_its_file_or_its_folder(tmp_path: Path):
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="holds no ledger"):
         read(tmp_path)
+
+
+def test_in_an_artefact_the_last_line_is_covered_too(tmp_path: Path):
+    with writing(tmp_path / "ledger", Ledger) as draft:
+        write_text(draft.folder / "ledger.jsonl", "\n".join(LINES) + "\n")
+    file = tmp_path / "ledger" / "ledger.jsonl"
+    assert read(file) == read(file.parent) == check(LINES)
+    changed = LINES[-1].replace('"trial": 5', '"trial": 6')
+    for lines in ([*LINES[:-1], changed], LINES[:-1]):
+        assert check(lines)
+        file.write_text("\n".join(lines) + "\n")
+        for path in (file, file.parent):
+            with pytest.raises(InputError, match=r"was changed after it was written: ledger\.jsonl"):
+                read(path)
 
 
 def test_a_case_is_found_by_its_number_or_those_there_are_are_listed(tmp_path: Path):

@@ -14,7 +14,7 @@ from dexloop.audit.ledger import REQUIRED, case, check, lines_of, read
 from dexloop.audit.predict import CHANNELS
 from dexloop.audit.stage import Compared, _decide, audit, compare
 from dexloop.core.artifact import load_arrays, write_text, writing
-from dexloop.core.artifacts import Episodes, Ledger
+from dexloop.core.artifacts import Episodes, Ledger, Policy, Twin
 from dexloop.core.capture import StreamInfo
 from dexloop.core.errors import InputError
 from dexloop.policy.trials import trials_of
@@ -136,6 +136,9 @@ def test_a_second_audit_goes_on_and_changes_nothing_of_the_first(
         file.write_text(text.replace(HELD, "lost", 1))
         with pytest.raises(InputError, match="line 2 does not follow"):
             audited(lab_trials, compared[:1], tmp_path / "third", **again)
+        file.write_text(old[0] + "\n")
+        with pytest.raises(InputError, match=r"was changed after it was written: ledger\.jsonl"):
+            audited(lab_trials, compared[:1], tmp_path / "third", **again)
     finally:
         file.write_text(text)
 
@@ -171,6 +174,21 @@ def test_what_does_not_belong_together_is_refused(lab_trials: LabTrials, tmp_pat
         compare(lab_trials.episodes, bench.policy, bench.twin, wrong)
 
 
+def test_another_policy_or_twin_than_was_deployed_is_refused(
+    lab_trials: LabTrials, compared: list[Compared], tmp_path: Path
+):
+    bench = lab_trials.bench
+    with writing(tmp_path / "policy", Policy) as draft:
+        for name in Policy.required:
+            write_text(draft.folder / name, "another")
+    with writing(tmp_path / "twin", Twin) as draft:
+        write_text(draft.folder / "scene.xml", "another")
+    for given, role in ((replace(bench, policy=Policy.open(tmp_path / "policy")), "policy"),
+                        (replace(bench, twin=Twin.open(tmp_path / "twin")), "twin")):  # fmt: skip
+        with pytest.raises(InputError, match=f"was not deployed with .*: give the {role} of that time"):
+            audited(replace(lab_trials, bench=given), compared, tmp_path / "ledger")
+
+
 def said(verdict: str, *causes: tuple[str, float]) -> dict[str, Any]:
     rows = [{"parameter": name, "explains": share, "says": f"{name} is off"} for name, share in causes]
     first = [name for name, _ in causes]
@@ -188,3 +206,8 @@ def test_all_trials_together_say_what_explains_most():
     assert found["motion"] == {"for": ["object.mass"]}
     assert "2 of 3 trials" in found["why"]
     assert _decide([said("contradicts"), agrees], gap, cfg)["do"] == "widen"
+    # A stop is never as predicted. What differs when a motion is broken off says less than what differs else.
+    stopped = {**said("agrees", friction), "next": {"do": "look", "parameters": []}}
+    assert _decide([stopped, agrees], gap, cfg)["do"] == "look"
+    assert _decide([said("contradicts"), stopped], gap, cfg)["do"] == "look"
+    assert _decide([said("diverges", mass), stopped], gap, cfg)["parameters"] == ["object.mass"]

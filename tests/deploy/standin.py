@@ -12,7 +12,8 @@ from tests.robots.pinched import ROBOT, T_WORLD_BASE, T_WORLD_OBJECT
 RATE_HZ = 250.0
 STREAMS = (
     StreamInfo("joint_position", "joint_position", ROBOT.joints, ROBOT.units, "robot"),
-    StreamInfo("touch", "touch", ("a", "b"), ("N", "N"), "robot"),
+    StreamInfo("joint_command", "joint_command", ROBOT.joints, ROBOT.units, "robot"),
+    StreamInfo("touch", "touch", ("left", "right"), ("N", "N"), "robot"),  # the robot's own order is another
     StreamInfo("object_pose", "pose", POSE_CHANNELS, ("m",) * 3 + ("1",) * 4, "camera", about="object"),
 )
 

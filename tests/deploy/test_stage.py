@@ -21,6 +21,7 @@ from dexloop.lab.rig import LabRig
 from dexloop.policy.bundle import Action
 from dexloop.policy.observation import Observation
 from dexloop.policy.trials import Trial, trials_of
+from dexloop.report.deploy import deploy_section
 from dexloop.robots.outcome import HELD, LATE, MISSED, SLIPPED, STOPPED
 from dexloop.robots.pickup import Load
 from tests.lab_trials import QUICK, Bench, LabTrials
@@ -52,6 +53,20 @@ def faulty(bench: Bench, after_s: float) -> Callable[[int], LabRig]:
         return rig
 
     return rig_of
+
+
+def misnamed(rig: LabRig, what: str) -> LabRig:
+    """A rig that has another order of joints than its robot, or other fingers."""
+    features = rig.features
+    assert features.command is not None
+    joints = features.command.joints
+    if what == "command":
+        command = replace(features.command, joints=(joints[1], joints[0], *joints[2:]))
+        rig._features = replace(features, command=command)
+    else:
+        streams = (replace(s, channels=("a", "b")) if s.name == "touch" else s for s in features.streams)
+        rig._features = replace(features, streams=tuple(streams))
+    return rig
 
 
 def said(episodes: Episodes) -> list[dict[str, Any]]:
@@ -140,7 +155,7 @@ def test_a_command_that_is_no_number_stops_the_robot_and_ends_the_deployment(lab
     [only] = said(episodes)
     assert only["outcome"]["verdict"] == STOPPED
     assert only["gate"][-1]["action"] == "stop"
-    assert only["gate"][-1]["reasons"] == ["command not finite"]
+    assert only["gate"][-1]["reasons"] == only["stopped"] == ["command not finite"]
     assert only["gate"][-1]["asked"] is None
     assert bench.connected == [1]
     assert episodes.status.code == "ended_early"
@@ -164,9 +179,17 @@ def test_a_fault_on_the_way_or_at_once_is_a_stopped_trial(lab_trials: LabTrials,
 
 def test_a_pilot_that_fails_ends_the_deployment(lab_trials: LabTrials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dexloop.deploy.trial.LIMIT_S", 0.2)
-    episodes = deployed(lab_trials.bench, tmp_path / "episodes", cfg=QUICK)
+
+    def alone(number: int) -> LabRig:
+        rig = lab_trials.bench.rig_of(number)
+        del rig.operator  # nobody is there to put the object
+        return rig
+
+    episodes = deployed(lab_trials.bench, tmp_path / "episodes", cfg=QUICK, rig_of=alone)
     [only] = said(episodes)
     assert only["outcome"]["verdict"] == LATE
+    assert only["shift"] is None
+    assert "where it stood" in deploy_section(episodes)
     assert lab_trials.bench.verdicts == {1: MISSED}
     assert episodes.status.code == "ended_early"
     assert "pilot 1 late" in episodes.status.message
@@ -204,6 +227,12 @@ def test_what_does_not_fit_together_is_refused_before_anything_moves(lab_trials:
     arm = Lab(LabCfg(object="cube", robot="gripper@arm7", seed=3, video=False))
     with pytest.raises(InputError, match=r"the policy is for gripper@wrist"):
         deployed(replace(bench, lab=arm), out)
+    for swap, words in (("command", "joint order changed"), ("touch", "stream 'touch' .* has no")):
+        with pytest.raises(InputError, match=words):
+            deployed(bench, out, rig_of=lambda number, swap=swap: misnamed(bench.rig_of(number), swap))
+    bulb = Lab(LabCfg(object="light_bulb", robot="gripper@wrist", seed=3, video=False))
+    with pytest.raises(InputError, match="the twin is of cube, and before lab/light_bulb stands light_bulb"):
+        deployed(replace(bench, lab=bulb), out)
     (tmp_path / "taken").mkdir()
     write_text(tmp_path / "taken" / "mine.txt", "precious")
     with pytest.raises(InputError):
@@ -213,15 +242,15 @@ def test_what_does_not_fit_together_is_refused_before_anything_moves(lab_trials:
 
 
 def test_objects_are_put_all_over_the_area_in_an_order_that_is_not():
-    shifts = np.array(_shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=1)))
+    shifts = np.array(_shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=1)))
     reach = np.array([0.02, 0.02, 0.3])
     assert (np.abs(shifts) <= reach).all()
     # One in each fortieth of every axis.
     for column in ((shifts / reach + 1) / 2 * 40).T:
         np.testing.assert_array_equal(np.sort(np.floor(column)), np.arange(40))
         assert np.abs(np.corrcoef(column, np.arange(40))[0, 1]) < 0.6
-    np.testing.assert_array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=1)))
-    assert not np.array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, seed=2)))
+    np.testing.assert_array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=1)))
+    assert not np.array_equal(shifts, _shifts(DeployCfg(trials=40, around_m=0.02, turn_rad=0.3, trial_seed=2)))
 
 
 def test_so_many_failures_in_a_row_end_it():
@@ -235,6 +264,42 @@ def test_so_many_failures_in_a_row_end_it():
     assert _over(trials(HELD, STOPPED), cfg) == "the gate stopped trial 1"
 
 
+@pytest.mark.parametrize("shadow", [False, True])
+def test_whoever_ends_a_trial_finds_the_robot_stopped(lab_trials: LabTrials, tmp_path: Path, shadow: bool):
+    bench, stopped = lab_trials.bench, []
+
+    def rig_of(number: int) -> LabRig:
+        rig = bench.rig_of(number)
+        sense = rig._bench.sense
+
+        def interrupted() -> dict[str, np.ndarray]:
+            if rig.now() > 0.8:
+                raise KeyboardInterrupt
+            return sense()
+
+        rig._bench.sense, rig.stop = interrupted, lambda: stopped.append(rig._connected)  # type: ignore[method-assign]
+        return rig
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(bench, tmp_path / "episodes", rig_of=rig_of, cfg=replace(FREE, shadow=shadow))
+    assert stopped == ([] if shadow else [True])
+    assert not bench.rigs[1]._connected
+    assert not (tmp_path / "episodes").exists()
+
+
+def test_a_deployment_that_was_killed_after_a_stop_does_not_go_on(lab_trials: LabTrials, tmp_path: Path):
+    """It held before it was stopped, so that nothing but what is written of the gate speaks against the next trial."""
+    bench, left = lab_trials.bench, tmp_path / "episodes.trials"
+    shutil.copytree(lab_trials.episodes.path / "trials" / "01", left / "01")
+    first = {**said(lab_trials.episodes)[0], "stopped": ["fingertip force"]}
+    write_text(left / "01.json", json.dumps(first))
+    rig = bench.rig_of(1)
+    episodes = deployed(bench, tmp_path / "episodes", cfg=QUICK, rig_of=lambda _number: rig)
+    assert bench.connected == []
+    assert said(episodes) == [first]
+    assert "the gate stopped trial 1: look at the robot" in episodes.status.message
+
+
 def test_a_robot_that_the_gate_stopped_is_not_used_again():
     first, other = object(), object()
     rigs = {1: first, 2: first, 3: other}
@@ -242,11 +307,14 @@ def test_a_robot_that_the_gate_stopped_is_not_used_again():
     bench = _Bench(
         rigs.__getitem__, stage, DeployCfg(trials=3), scanned=False, pose_late_s=0.0, load=stage, witness=stage
     )  # type: ignore[arg-type]
-    assert bench.refuses(2) == ""
-    bench._stopped = first  # type: ignore[assignment]
-    assert "stopped trial 1: look at the robot" in bench.refuses(2)
-    assert bench.refuses(3) == "", "a bench that was set up anew"
-    assert bench.refuses(4) == "", "there is no such trial"
+
+    def trial(number: int, *stopped: str) -> Trial:
+        return Trial(number, False, None, [], [], {}, {}, {}, [], stopped)
+
+    assert bench.refuses(trial(1)) == ""
+    assert "stopped trial 1: look at the robot" in bench.refuses(trial(1, "fingertip force"))
+    assert bench.refuses(trial(2, "fingertip force")) == "", "a bench that was set up anew"
+    assert bench.refuses(trial(3, "fingertip force")) == "", "there is no such trial"
 
 
 def test_what_a_policy_was_not_trained_on_is_said(tmp_path: Path):

@@ -190,8 +190,10 @@ def test_units_rate_and_narrower_limits_are_refused(contract: Contract, robot: E
     units = (*robot.units[:10], "m", *robot.units[11:])
     with pytest.raises(InputError, match=f"unit of {joint} is m, in the policy rad"):
         contract.check_command(replace(command(robot), units=units))
-    with pytest.raises(InputError, match="rate is 100 Hz, that of the policy 50 Hz"):
-        contract.check_command(command(robot, rate_hz=100.0))
+    contract.check_command(command(robot, rate_hz=250.0))
+    for rate_hz in (125.0, 25.0, 0.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match=f"rate is {rate_hz:g} Hz, which is no multiple of the policy's 50 Hz"):
+            contract.check_command(command(robot, rate_hz=rate_hz))
     for column, step in ((0, 0.01), (1, -0.01)):
         limits = robot.position_limits.copy()
         limits[10, column] += step

@@ -23,6 +23,14 @@ def test_a_channel_that_parted_is_marked_where_it_did():
     assert mark.get_xdata()[0] == 0.5
 
 
+def test_efforts_that_nobody_measured_are_an_empty_panel():
+    arrays = traces()
+    arrays["effort.real"] = np.full_like(arrays["effort.real"], np.nan)
+    panels = traces_figure(arrays, row(1)).axes
+    assert np.isnan(panels[3].lines[1].get_ydata()).all()
+    assert all(np.isfinite(axes.lines[1].get_ydata()).all() for axes in panels[:3])
+
+
 def test_the_force_that_is_drawn_is_that_of_all_fingers():
     axes = next(a for a in traces_figure(traces(), row(1)).axes if a.get_title().startswith("force"))
     real = axes.lines[1].get_ydata()

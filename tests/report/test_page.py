@@ -7,9 +7,11 @@ import subprocess
 import numpy as np
 import pytest
 
+from dexloop.core.artifact import save_arrays, writing
+from dexloop.core.artifacts import Belief
 from dexloop.core.run import Run
 from dexloop.report.figures import capture_figure, recording_figure
-from dexloop.report.page import write_report
+from dexloop.report.page import _summary, write_report
 from tests.report.runs import row, run_with_trials
 
 
@@ -62,6 +64,30 @@ def test_trials_and_ledger_are_told_round_by_round(lab_trials, tmp_path):
     data = json.loads((run.path / "data.json").read_text())
     assert [r["signature"] for r in data["ledger"]] == ["held", "slipped"]
     assert data["stages"]["deploy"]["hash"] == lab_trials.episodes.hash
+
+
+def test_a_trial_that_was_stopped_at_once_and_notes_beside_the_rounds_do_no_harm(lab_trials, tmp_path):
+    run = run_with_trials(tmp_path / "run", lab_trials.episodes, [row(1), row(2, signature="stopped")])
+    save_arrays(run.stage_path("audit") / "traces" / "02.npz", t=np.zeros(0))
+    (run.path / "round_notes").write_text("mine")
+    with (run.path / "decisions.jsonl").open("ab") as stream:
+        stream.write(b'{"what": "torn \xc3')
+    page = write_report(run).read_text()
+    assert "case 1: reality" in page
+    assert "case 2: reality" not in page
+    assert ">stopped</td>" in page
+
+
+def test_what_was_identified_last_is_told_first(tmp_path):
+    run = Run.create(tmp_path / "run")
+    labels = {"object.mass": {"unit": "kg", "interval": [0.1, 0.9]}}
+    for folder, mass in (("3_identify", 0.5), ("push_2/3_identify", 0.4), ("push_10/3_identify", 0.3),
+                         ("round_0/3_identify", 0.2)):  # fmt: skip
+        with writing(run.path / folder, Belief) as draft:
+            save_arrays(draft.folder / "posterior.npz", samples=np.zeros((2, 1)))
+            draft.meta["parameters"] = {k: {**v, "mean": mass} for k, v in labels.items()}
+    assert [p.parent.name for p in run.beliefs()] == ["run", "push_2", "push_10"]
+    assert "0.3 kg (0.1 to 0.9)" in _summary(run, None)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to look at the page as a person would")

@@ -34,7 +34,7 @@ def test_it_is_what_mujoco_does_with_the_same_targets(scene: Scene, motion: Pick
     model, data = scene.model, mujoco.MjData(scene.model)
     joints, servos = qpos_addresses(model, ROBOT.joints), [model.actuator(a).id for a in ROBOT.actuators]
     dofs = [int(model.joint(j).dofadr[0]) for j in ROBOT.joints]
-    touch = [model.sensor_adr[s] for s in scene.roles["fingertip"].sensors]
+    touch = [int(model.sensor(tip.site).adr[0]) for tip in ROBOT.fingertips]  # in the robot's own order
     data.qpos[joints] = motion.before
     felt, efforts, touched = None, [], []
     # Past the squeeze: then everything has something to say.

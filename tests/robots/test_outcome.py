@@ -98,3 +98,4 @@ def test_what_ended_it_before_its_time_is_the_verdict():
     assert np.isnan(never.off_s)
     assert never.peak_force_n == pytest.approx(6.0)
     assert judged(thing, lift=None, failure=STOPPED).verdict == STOPPED
+    assert judged(thing, lift=len(T), failure=STOPPED) == judged(thing, lift=None, failure=STOPPED)

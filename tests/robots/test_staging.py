@@ -77,6 +77,10 @@ def test_what_is_seen_tilted_or_above_stands_on_the_table(tmp_path: Path):
     tilt = se3.quat_to_matrix(se3.so3_exp(np.array([0.03, -0.02, 0.0])))
     seen[:3, :3] = tilt @ seen[:3, :3]
     np.testing.assert_allclose(standing(scene, seen), true, atol=1e-3)  # a tilt has nearly no turn in it
+    for tilt_rad in (0.3, 1.4, 3.1):
+        seen[:3, :3] = se3.quat_to_matrix(se3.so3_exp(np.array([0.0, tilt_rad, 0.0]))) @ true[:3, :3]
+        with pytest.raises(InputError, match=f"does not stand .* tilted by {np.rad2deg(tilt_rad):.0f}°"):
+            standing(scene, seen)
 
 
 def test_recordings_tell_of_the_robot_or_it_is_an_error(tmp_path: Path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def recorded(folder: Path, *, leave_out: tuple[str, ...] = (), **change: Any) ->
         "touch": (fast, np.stack([fast - BEGIN_S, np.full_like(fast, 2.0)], axis=1)),
         "object_pose": (slow + LATE_S, pose), **change,
     }  # fmt: skip
-    names, units = {"touch": ("a", "b"), "object_pose": POSE_CHANNELS}, {"touch": "N"}
+    names, units = {"touch": ("left", "right"), "object_pose": POSE_CHANNELS}, {"touch": "N"}
     streams = tuple(
         StreamInfo(
             name, "pose" if name == "object_pose" else name, names.get(name, ROBOT.joints),
@@ -81,9 +82,33 @@ def test_what_moves_evenly_comes_out_where_it_was_at_each_moment(tmp_path: Path)
 def test_forces_are_means_over_the_period_before(tmp_path: Path):
     found = traces(recorded(tmp_path), ROBOT, np.eye(4), pose_late_s=LATE_S)
     # Five samples, 4 ms apart, the last of them 2.7 ms before the moment: on average 10.7 ms before it.
-    np.testing.assert_allclose(found.touch[1:, 0], found.t[1:] - 0.0107, atol=1e-9)
+    np.testing.assert_allclose(found.touch[1:, 1], found.t[1:] - 0.0107, atol=1e-9)
     np.testing.assert_allclose(found.effort[1:, 3], found.t[1:] - 0.0107, atol=1e-9)
-    np.testing.assert_allclose(found.touch[:, 1], 2.0)
+    np.testing.assert_allclose(found.touch[:, 0], 2.0)  # right, left: as the robot has them
+
+
+def test_channels_are_those_that_are_named_and_samples_that_are_no_numbers_are_left_out(tmp_path: Path):
+    whole = recorded(tmp_path / "a")
+    wanted = traces(whole, ROBOT, np.eye(4), pose_late_s=LATE_S)
+    turned = {k: replace(s, channels=s.channels[::-1]) if k in ("joint_position", "touch") else s
+              for k, s in whole.streams.items()}  # fmt: skip
+    backwards = traces(replace(whole, streams=turned), ROBOT, np.eye(4), pose_late_s=LATE_S)
+    np.testing.assert_array_equal(backwards.position, wanted.position[:, ::-1])
+    np.testing.assert_array_equal(backwards.touch, wanted.touch[:, ::-1])
+    with pytest.raises(UnknownName, match="wrist_x"):
+        strange = replace(whole.streams["joint_position"], channels=tuple(f"j{k}" for k in range(J)))
+        traces(replace(whole, streams={**whole.streams, "joint_position": strange}), ROBOT, np.eye(4))
+    gaps = {
+        name: (s.t, s.value.copy()) for name in ("object_pose", "touch", "joint_effort") for s in [whole.stream(name)]
+    }
+    for _, value in gaps.values():
+        value[40] = np.nan
+    gaps["joint_effort"][1][:, 2] = np.nan  # a joint that does not tell it
+    found = traces(recorded(tmp_path / "b", **gaps), ROBOT, np.eye(4), pose_late_s=LATE_S)
+    np.testing.assert_allclose(found.T_world_object, wanted.T_world_object, atol=2e-4)
+    np.testing.assert_allclose(found.touch, wanted.touch, atol=3e-3)
+    assert np.isnan(found.effort[:, 2]).all()
+    assert np.isfinite(np.delete(found.effort, 2, axis=1)).all()
 
 
 def test_a_command_holds_until_the_next_one(tmp_path: Path):

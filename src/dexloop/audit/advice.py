@@ -44,6 +44,8 @@ def next_action(
         diverged: Channels that left their bands, first one first.
         share: In which share of the simulated worlds the object was held.
     """
+    if signature == STOPPED:  # whatever explains it, first of all somebody looks at the robot
+        return {"do": "look", "parameters": [], "motion": None, "why": "the gate stopped it: see what it noted"}
     if causes:
         names = [c.suspect.name for c in causes[:2]]
         first = causes[0].suspect
@@ -51,8 +53,10 @@ def next_action(
         second = f"; else {causes[1].suspect}" if len(causes) > 1 else ""
         why = f"{100 * causes[0].explains:.0f} % of the difference is gone if {first}{second}"
         return {"do": do, "parameters": names, "motion": MOTIONS[first.name], "why": why}
-    if signature == STOPPED:
-        return {"do": "look", "parameters": [], "motion": None, "why": "the gate stopped it: see what it noted"}
+    if signature == HELD and share < 0.5:
+        names, said = ["object.mass", "fingertip.friction"], f"only in {100 * share:.0f} % of simulations"
+        return {"do": "re-identify", "parameters": names, "motion": MOTIONS[names[0]],
+                "why": f"it was held, but {said}: it may be lighter, or rougher, than believed"}  # fmt: skip
     if signature == HELD:
         return {"do": "nothing", "parameters": [], "motion": None, "why": "it was held, and as predicted"}
     if signature == CRUSHED:

@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.audit.predict import Channels
+from dexloop.robots.traces import SURE
 
-SURE = 3.0
-"""A channel is outside its band beyond so many standard deviations."""
 LASTS_S = 0.1
 """For at least so long [s]: a single sample proves nothing."""
 FLOOR = {"pose": 3e-3, "slip": 2e-3, "force": 0.5, "effort": 0.03, "joints": 4e-3}

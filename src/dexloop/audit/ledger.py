@@ -1,6 +1,7 @@
 """The transfer ledger: an append-only file of what was tried, predicted and found, one JSON object a line.
 
-Each line carries the hash of the one before it, so that a line which was changed, left out or put in later shows.
+Each line carries the hash of the one before it, so that a line which was changed, left out or put in later shows. The
+last line, which none follows, is covered by the hash of the artefact that the file is in.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dexloop.core.artifact import HEADER
+from dexloop.core.artifacts import Ledger
 from dexloop.core.errors import InputError, UnknownName
 
 FIRST = "0" * 64
@@ -75,7 +78,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: There is none, or it is not whole.
     """
-    return check(lines_of(path), name=str(path))
+    rows = check(lines_of(path), name=str(path))
+    folder = path if path.is_dir() else path.parent
+    if (folder / HEADER).is_file():
+        Ledger.open(folder).verify()
+    return rows
 
 
 def lines_of(path: Path) -> list[str]:

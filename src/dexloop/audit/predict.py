@@ -28,10 +28,6 @@ class Channels:
     values: dict[str, Float[np.ndarray, "n m c"]]
     """By channel, see `CHANNELS`."""
 
-    def world(self, k: int) -> dict[str, Float[np.ndarray, "m c"]]:
-        """Returns the signals of one world."""
-        return {name: value[k] for name, value in self.values.items()}
-
 
 def measured(found: Traces, lift_s: float) -> Channels:
     """Returns what was measured in a trial.

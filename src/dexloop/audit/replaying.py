@@ -16,6 +16,7 @@ from dexloop.audit.divergence import Divergence, divergences
 from dexloop.audit.predict import Channels, predicted_felt
 from dexloop.audit.stage import explain
 from dexloop.core import se3
+from dexloop.core.artifact import Artifact
 from dexloop.core.artifacts import Belief, Episodes, Policy, Twin
 from dexloop.core.capture import Recording
 from dexloop.core.errors import InputError
@@ -65,10 +66,7 @@ def replay_case(ledger: Path, number: int, film: Path | None = None, *, worlds: 
     kinds = {"episodes": Episodes, "policy": Policy, "twin": Twin, "belief": Belief}
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
-        said = row["inputs"][name]
-        found[name] = kind.open(_where(folder, said["path"], row))
-        if found[name].hash != said["hash"]:
-            raise InputError(f"{found[name].path} is not the {name} that case {number} is about: it was made anew")
+        found[name] = _find(folder, kind, row["inputs"][name], f"the {name} of case {number}")
     trial, capture = next((t, c) for t, c in trials_of(found["episodes"]) if t.number == row["trial"])
     recording = capture.recording()
     robot, base, scene = open_scene(found["twin"], robot_of(capture))
@@ -88,11 +86,20 @@ def replay_case(ledger: Path, number: int, film: Path | None = None, *, worlds: 
     return Replayed(row, real, band, divergences(real, band), causes, film)
 
 
-def _where(folder: Path, relative: str, row: dict[str, Any]) -> Path:
-    path = (folder / relative).resolve()
-    if not path.is_dir():
-        raise InputError(f"case {row['case']} needs {path}, which is not there: keep a run's folders together")
-    return path
+def _find(folder: Path, kind: type[Artifact], said: dict[str, str], what: str) -> Artifact:
+    """Opens what a case speaks of. Its place is told from the ledger in which the case was new: that may be this one,
+    or one of another round of the same run."""
+    folder = folder.resolve()
+    rounds = [p for run in (folder.parent, folder.parent.parent) for p in (run, *sorted(run.glob("round_*")))]
+    bases = [folder, *(p / folder.name for p in rounds)]
+    there = [path for base in bases if (path := (base / said["path"]).resolve()).is_dir()]
+    for path in there:
+        found = kind.open(path)
+        if found.hash == said["hash"]:
+            return found
+    if there:
+        raise InputError(f"{there[0]} is not {what}: it was made anew")
+    raise InputError(f"{folder / said['path']}, {what}, is not there: keep a run's folders together")
 
 
 def _film(out: Path, recording: Recording, stage: Stage, rows: Sequence[Felt]) -> None:

@@ -79,6 +79,11 @@ def audit(
         InputError: The artefacts do not belong together.
     """
     require_free(Path(out), Ledger, replace=replace)
+    for role, given in (("policy", policy), ("twin", twin)):
+        if episodes.header.inputs.get(role, given.hash) != given.hash:
+            raise InputError(f"{episodes.path} was not deployed with {given.path}: give the {role} of that time")
+    if before is not None:
+        ledgers.read(before.path)  # what was changed is not gone on with
     done = compare(episodes, policy, twin, belief, cfg=cfg, progress=progress)
     said = {"episodes": episodes, "policy": policy, "twin": twin, "belief": belief}
     inputs: dict[str, Any] = said | ({"before": before} if before else {})
@@ -175,7 +180,7 @@ def explain(
 
     Returns:
         What was measured, what the worlds say, and what explains the difference, best first; nothing where no channel
-        leaves its band.
+        leaves its band, or where the world as believed became unstable, so that there is nothing to compare with.
     """
     real = measured(seen, lift_s)
     real = Channels(real.t, {**real.values, "effort": real.values["effort"] / effort_gain})
@@ -192,10 +197,12 @@ def explain(
         raise InputError("the simulation became unstable in nearly all worlds: check the twin")
     band = Channels(out.t, {name: value[good] for name, value in out.values.items()})
     single = Channels(out.t, {name: value[n : n + 1] for name, value in out.values.items()})
-    rest = Channels(out.t, {name: value[n + 1 :] for name, value in out.values.items()})
-    if not divergences(real, band):
+    # A world that became unstable stands where it did at the start, which explains nothing, however close it is.
+    able = [k for k in range(len(doubted)) if n + 1 + k not in lost]
+    if not divergences(real, band) or n in lost:
         return real, band, []
-    return real, band, ranked(real, single, rest, doubted, scales(real, band))
+    rest = Channels(out.t, {name: value[n + 1 :][able] for name, value in out.values.items()})
+    return real, band, ranked(real, single, rest, [doubted[k] for k in able], scales(real, band))
 
 
 def row(c: Compared, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,15 +242,17 @@ def arrays_of(real: Channels, band: Channels) -> dict[str, np.ndarray]:
 
 def _decide(rows: Sequence[Mapping[str, Any]], gap: Mapping[str, Any], cfg: AuditCfg) -> dict[str, Any]:
     """Returns what to do next about all trials together: what most of those that were not as predicted ask for."""
-    bad = [r for r in rows if r["verdict"] != "agrees" and r["next"]["do"] != "nothing"]
-    if not bad:
+    # A stop breaks a motion off: what differs then says little.
+    stopped = [r for r in rows if r["next"]["do"] == "look"]
+    bad = [r for r in rows if r not in stopped and r["verdict"] != "agrees" and r["next"]["do"] != "nothing"]
+    if not bad and not stopped:
         return {"do": "nothing", "parameters": [], "motion": None, "why": "all trials went as predicted"}
     weight: dict[str, float] = {}
     for r in bad:
         for x in r["causes"][:2]:
             weight[x["parameter"]] = weight.get(x["parameter"], 0.0) + x["explains"]
     if not weight:
-        return dict(bad[0]["next"])
+        return dict((stopped or bad)[0]["next"])
     best = max(weight, key=lambda name: weight[name])
     named = next(r for r in bad if any(x["parameter"] == best for x in r["causes"]))
     says = next(x["says"] for x in named["causes"] if x["parameter"] == best)

@@ -70,6 +70,16 @@ class Run:
             raise UnknownName("stage", stage, STAGES)
         return self.path / f"{list(STAGES).index(stage) + 1}_{stage}"
 
+    def beliefs(self) -> list[Path]:
+        """Returns where its beliefs are, in the order in which a loop makes them: at first, after further pushes, and
+        for each round after the first. A guess is none."""
+        found = [self.stage_path("identify")]
+        for kind in ("push_", "round_"):
+            numbered = ((p.name.removeprefix(kind), p) for p in self.path.glob(f"{kind}*"))
+            folders = sorted((int(number), p) for number, p in numbered if number.isdecimal() and int(number) > 0)
+            found += [p / found[0].name for _, p in folders]
+        return [p for p in found if (p / HEADER).is_file()]
+
     def has(self, stage: str) -> bool:
         """Whether the stage's artefact is there."""
         return (self.stage_path(stage) / HEADER).is_file()

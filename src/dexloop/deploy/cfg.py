@@ -27,7 +27,7 @@ class DeployCfg:
     """So many failed trials in a row end the deployment."""
     shadow: bool = False
     """Compute and compare, but send nothing."""
-    seed: int = 0
+    trial_seed: int = 0
     """Of where the object is put, and in which order."""
 
     def __post_init__(self) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from dexloop.core import se3
+from dexloop.core.capture import POSE_CHANNELS
 from dexloop.core.errors import InputError
 from dexloop.rig.protocol import Features, Observation
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.kinematics import Kinematics
+from dexloop.robots.traces import finger_channels
 
-POSITION, TOUCH, POSE = "joint_position", "touch", "object_pose"
+COMMAND, POSITION, TOUCH, POSE = "joint_command", "joint_position", "touch", "object_pose"
 _PAST = 200
 """Joint positions that are kept."""
 
@@ -27,17 +29,11 @@ class Senses:
         pose_late_s: How much later the tracker's clock is than the robot's [s].
 
     Raises:
-        InputError: The rig does not measure joints, touch, or where the object is.
+        InputError: The rig does not measure joints, touch, or where the object is, or in other units.
     """
 
     def __init__(self, features: Features, robot: Embodiment, *, pose_late_s: float = 0.0):
-        there = {stream.name for stream in features.streams}
-        missing = [name for name in (POSITION, TOUCH, POSE) if name not in there]
-        if missing:
-            raise InputError(
-                f"rig {features.name!r} has no {' and no '.join(missing)}: a policy needs joints, touch and the "
-                f"object's pose; there is {', '.join(sorted(there)) or 'nothing'}"
-            )
+        self._order = channels_of(features, robot)
         self.position: Float[np.ndarray, " j"] | None = None
         self.touch: Float[np.ndarray, " f"] | None = None
         self.T_track_object = np.eye(4)
@@ -51,16 +47,25 @@ class Senses:
     def hear(self, observation: Observation) -> None:
         """Takes in what arrived."""
         for name, samples in observation.samples.items():
-            if len(samples.value) == 0:
+            if name not in self._order:
                 continue
+            value = self.named(name, samples.value)
+            # A tracker that lost the object for a moment says so by numbers that are none.
+            good = np.isfinite(value).all(axis=1)
+            if not good.any():
+                continue
+            t, value = samples.t[good], value[good]
             if name == POSITION:
-                self.position = samples.value[-1]
-                self._past.extend(zip(samples.t.tolist(), samples.value, strict=True))
+                self.position = value[-1]
+                self._past.extend(zip(t.tolist(), value, strict=True))
             elif name == TOUCH:
-                self.touch = samples.value[-1]
+                self.touch = value[-1]
             elif name == POSE:
-                self._tracked = se3.from_pose(samples.value[-1])
-                self._tracked_s = float(samples.t[-1]) - self._late
+                self._tracked, self._tracked_s = se3.from_pose(value[-1]), float(t[-1]) - self._late
+
+    def named(self, stream: str, value: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n k"]:
+        """Returns a stream's samples in the order of the robot's joints or fingers, whatever the rig's order is."""
+        return value[:, self._order[stream]]
 
     def T_world_object(self, *, carried: bool) -> Float[np.ndarray, "4 4"]:
         """Returns where the twin's frame is in the world.
@@ -82,16 +87,53 @@ class Senses:
         now, before = (self._T_world_base @ self._kinematics.palm(q) for q in (self.position, then))
         return now @ se3.inverse(before) @ T
 
-    def stands(self, T_track: Float[np.ndarray, "4 4"], T_world_object: Float[np.ndarray, "4 4"]) -> None:
-        """Learns how twin and tracker mean the same object: seen so by the tracker, it stands there."""
-        self.T_track_object = se3.inverse(T_track) @ T_world_object
 
-    def ready(self) -> bool:
-        """Whether everything was heard at least once."""
-        return self.position is not None and self.touch is not None and self._tracked is not None
+def channels_of(features: Features, robot: Embodiment) -> dict[str, list[int]]:
+    """Returns, for each stream that a trial needs, where in it the robot's joints, its fingers or the pose are.
+
+    Raises:
+        InputError: A stream is missing, lacks a channel, or has one in another unit.
+    """
+    streams = {stream.name: stream for stream in features.streams}
+    missing = [name for name in (COMMAND, POSITION, TOUCH, POSE) if name not in streams]
+    if missing:
+        raise InputError(
+            f"rig {features.name!r} has no {' and no '.join(missing)}: a trial needs what joints are told and where "
+            f"they are, touch and the object's pose; there is {', '.join(sorted(streams)) or 'nothing'}"
+        )
+    tips = finger_channels(robot, streams[TOUCH].channels)
+    needed = {
+        COMMAND: (robot.joints, robot.units), POSITION: (robot.joints, robot.units), TOUCH: (tips, ("N",) * len(tips)),
+        POSE: (POSE_CHANNELS, ("m",) * 3 + ("1",) * 4),
+    }  # fmt: skip
+    found = {}
+    for name, (channels, units) in needed.items():
+        there = dict(zip(streams[name].channels, streams[name].units, strict=True))
+        wrong = [f"no {c}" if c not in there else f"{c} in {there[c]} instead of {unit}"
+                 for c, unit in zip(channels, units, strict=True) if there.get(c) != unit]  # fmt: skip
+        if wrong:
+            raise InputError(
+                f"stream {name!r} of rig {features.name!r} has {' and '.join(wrong)}; there is {', '.join(there)}"
+            )
+        found[name] = [streams[name].channels.index(c) for c in channels]
+    return found
+
+
+def pose_clock(features: Features) -> str:
+    """Returns the name by which a belief knows how much later the tracker's clock is than the robot's."""
+    clocks = {stream.name: stream.clock for stream in features.streams}
+    # Also on one clock a tracker may stamp late; that is then the stream's own affair.
+    return f"clock.{clocks[POSE] if clocks[POSE] != clocks[COMMAND] else POSE}"
 
 
 def mean_pose(poses: Float[np.ndarray, "n 7"]) -> Float[np.ndarray, "4 4"]:
-    """Returns the mean of poses that are close together."""
+    """Returns the mean of poses that are close together; what is not finite is left out.
+
+    Raises:
+        InputError: None is finite.
+    """
+    poses = poses[np.isfinite(poses).all(axis=1)]
+    if not len(poses):
+        raise InputError("the tracker does not see the object: all its poses are no numbers")
     quat = (poses[:, 3:] * np.sign(poses[:, 3:] @ poses[0, 3:])[:, None]).mean(axis=0)
     return se3.from_pose(np.concatenate([poses[:, :3].mean(axis=0), quat / np.linalg.norm(quat)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from dexloop.core.errors import HaltError, InputError, UnknownName
 from dexloop.core.status import Level, Status
 from dexloop.deploy.cfg import DeployCfg
 from dexloop.deploy.doers import Doer, PolicyDoer
-from dexloop.deploy.senses import POSE, Senses, mean_pose
+from dexloop.deploy.senses import POSE, Senses, channels_of, mean_pose, pose_clock
 from dexloop.deploy.trial import Moments, attempt, road
 from dexloop.policy.bundle import open_policy
 from dexloop.policy.rehearsal import Stage
@@ -81,7 +82,8 @@ def deploy(
         progress: Told what is going on.
 
     Raises:
-        InputError: Policy, twin and rig do not fit each other; nothing has moved.
+        InputError: Policy, twin and rig do not fit each other, and nothing has moved; or the object does not stand.
+        HaltError: The rig stopped outside of a trial.
     """
     require_free(Path(out), Episodes, replace=replace)
     tell = progress or (lambda _text, _done: None)
@@ -89,12 +91,22 @@ def deploy(
     robot, base, scene = open_scene(twin, features.robot)
     brain, start = open_policy(policy), Start.of(policy)
     brain.contract.check(robot)
+    if features.command is None:
+        raise InputError(f"rig {features.name!r} takes no commands: no policy can move it")
+    brain.contract.check_command(features.command)
+    channels_of(features, robot)
     thing = scene.model.body(scene.roles["object"].bodies[0]).name
     if thing not in brain.points:
         raise InputError(f"{policy.path} was trained for {', '.join(brain.points)}, not for {thing}")
+    stands = features.scene.get("object", thing)
+    if stands != thing:
+        raise InputError(
+            f"the twin is of {thing}, and before {features.name} stands {stands}: put {thing} there, or name it so in "
+            "the rig's features.scene"
+        )
     told = load or Load.of(belief, crush_n=float(features.scene.get("crush_force_n") or np.inf))
     stage = Stage(scene, robot, thing, base, brain.points[thing])
-    late = mean_of(belief, "clock.camera", otherwise=0.0)
+    late = mean_of(belief, pose_clock(features), otherwise=0.0)
     scanned = twin.header.meta.get("geometry") == "scanned"
     bench = _Bench(rig_of, stage, cfg, scanned=scanned, pose_late_s=late, load=told, witness=witness)
     work = Path(out).with_name(Path(out).name + ".trials")
@@ -112,12 +124,12 @@ def deploy(
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)
         trials.append(found)
-        ended = "" if cfg.shadow else _over(trials, cfg) or bench.refuses(k + 2)
+        ended = "" if cfg.shadow else _over(trials, cfg) or bench.refuses(found)
         if ended:
             break
     tell("trials", 1.0)
     inputs: dict[str, Any] = {"policy": policy, "twin": twin, "belief": belief}
-    with writing(out, Episodes, inputs=inputs, seed=cfg.seed, replace=replace) as draft:
+    with writing(out, Episodes, inputs=inputs, seed=cfg.trial_seed, replace=replace) as draft:
         for trial in trials:
             source = work / f"{trial.number:02d}"
             for file in sorted(p for p in source.rglob("*") if p.is_file()):
@@ -151,16 +163,17 @@ class _Bench:
         self._late, self._witness, self._scanned = pose_late_s, witness, scanned
         self.T_track_object: np.ndarray | None = None if scanned else np.eye(4)
         """From the frame that the tracker follows to the twin's, once it is known."""
-        self._stopped: Rig | None = None
 
-    def refuses(self, number: int) -> str:
-        """Returns why a trial may not be made: its robot was stopped, and nobody has looked at it since.
+    def refuses(self, last: Trial) -> str:
+        """Returns why no trial may follow: the robot was stopped, and nobody has looked at it since.
 
-        A bench that was set up anew, as the lab's is each time, is another one.
+        A bench that was set up anew, as the lab's is each time, is another one. What was written of the last trial
+        counts, and not what this process has seen: the one that stopped it may have been killed.
         """
-        if self._stopped is None or number > self._cfg.trials or self._rig_of(number) is not self._stopped:
+        n = last.number
+        if not last.stopped or n >= self._cfg.trials or self._rig_of(n) is not self._rig_of(n + 1):
             return ""
-        return f"the gate stopped trial {number - 1}: look at the robot, then deploy again"
+        return f"the gate stopped trial {n}: look at the robot, then deploy again"
 
     def run(
         self,
@@ -177,14 +190,21 @@ class _Bench:
             rig.connect()
             T = self._place(rig, senses, shift)
             moments, halted, capture = self._carry_out(rig, senses, number, T, doer_at(T), folder)
+        except BaseException as error:  # Ctrl-C too: whoever ends a trial wants the robot to stand
+            if not self._cfg.shadow:
+                try:
+                    rig.stop()
+                except Exception as later:
+                    error.add_note(f"the robot's own stop failed too: {later}")
+            raise
         finally:
             rig.disconnect()
-        if rig.gate.stopped:
-            self._stopped = rig.rig
+        placed = shift if isinstance(getattr(rig.rig, "operator", None), Operator) else None
         found = self._judged(capture, senses, moments, rig, halted)
         return Trial(
-            number, pilot, shift, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
+            number, pilot, placed, T.tolist(), senses.T_track_object.tolist(), plain_load(self._load),
             moments.to_json(), finite(asdict(found)), [finite(event.to_json()) for event in rig.events],
+            () if self._cfg.shadow else tuple(map(str, rig.gate.stopped)) or (halted,) * bool(halted),
         )  # fmt: skip
 
     def _carry_out(
@@ -220,7 +240,8 @@ class _Bench:
                 self._witness(number, "ended")
                 if not begun:  # it was stopped on its way: what was measured last is worth most
                     begin()
-                recorder.append(rig.observe())
+                with contextlib.suppress(HaltError):  # a rig that failed may have nothing to tell
+                    recorder.append(rig.observe())
                 recorder.interrupt(halted)
         assert recorder.capture is not None
         return moments, halted, recorder.capture
@@ -283,12 +304,12 @@ def _look(rig: Guarded, senses: Senses) -> Float[np.ndarray, "4 4"]:
     senses.hear(seen)
     if POSE not in seen.samples or not len(seen.samples[POSE].value):
         raise InputError(f"the tracker told nothing for {_LOOK_S:g} s: is it on, and is the object in view?")
-    return mean_pose(seen.samples[POSE].value)
+    return mean_pose(senses.named(POSE, seen.samples[POSE].value))
 
 
 def _shifts(cfg: DeployCfg) -> list[tuple[float, float, float]]:
     """Returns where the object is put: spread evenly over the area and the angles, in an order that is not."""
-    rng = np.random.default_rng([51, cfg.seed])
+    rng = np.random.default_rng([51, cfg.trial_seed])
     spread = [(rng.permutation(cfg.trials) + rng.uniform(size=cfg.trials)) / cfg.trials * 2.0 - 1.0 for _ in range(3)]
     reach = (cfg.around_m, cfg.around_m, cfg.turn_rad)
     return [

@@ -136,14 +136,18 @@ class Terms:
         _refuse(embodiment.name, wrong)
 
     def check_command(self, command: CommandInfo) -> None:
-        """Checks that what a rig takes is what a policy with these terms gives; its limits may be wider.
+        """Checks that what a rig takes is what a policy with these terms gives; its limits may be wider, and it may
+        take some whole number of commands for each of the policy's.
 
         Raises:
             InputError: It is not, and in what it differs.
         """
         wrong = self._of_joints(command.joints, command.units, command.position_limits, command.effort_limits)
-        if not abs(command.rate_hz - self.rate_hz) <= _ROUNDING * self.rate_hz:
-            wrong.append(f"its rate is {command.rate_hz:g} Hz, that of the policy {self.rate_hz:g} Hz")
+        times = command.rate_hz / self.rate_hz
+        if not (np.isfinite(times) and times > 0.5 and abs(times - round(times)) <= _ROUNDING * times):
+            wrong.append(
+                f"its rate is {command.rate_hz:g} Hz, which is no multiple of the policy's {self.rate_hz:g} Hz"
+            )
         _refuse("the rig's command", wrong)
 
     def _of_joints(

@@ -27,8 +27,8 @@ class Trial:
     number: int
     """From 1."""
     pilot: bool
-    shift: tuple[float, float, float]
-    """Where the object was put: from its mark along x and y [m], and turned [rad]."""
+    shift: tuple[float, float, float] | None
+    """Where the object was put: from its mark along x and y [m], and turned [rad]; None where nobody put it."""
     T_world_object: list[list[float]]
     """Where the twin's frame was seen at the start."""
     T_track_object: list[list[float]]
@@ -40,11 +40,14 @@ class Trial:
     outcome: dict[str, Any]
     gate: list[dict[str, Any]]
     """What the safety gate did and why."""
+    stopped: tuple[str, ...] = ()
+    """Why the gate stopped the robot for good, until a person has looked at it; empty if it did not."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Trial:
         """Reads what was written."""
-        return Trial(**{**data, "shift": tuple(data["shift"])})
+        shift = None if data["shift"] is None else tuple(data["shift"])
+        return Trial(**{**data, "shift": shift, "stopped": tuple(data.get("stopped", ()))})
 
 
 def trials_of(episodes: Episodes) -> list[tuple[Trial, Capture]]:

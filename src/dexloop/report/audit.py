@@ -12,6 +12,7 @@ import numpy as np
 from dexloop.core.artifact import load_arrays
 from dexloop.core.artifacts import Ledger
 from dexloop.report.figures import embedded
+from dexloop.robots.traces import SURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,21 +21,20 @@ _TITLES = {
     "pose": ("height of the object", "m"), "slip": ("slip in the hand", "m"), "force": ("force on all fingers", "N"),
     "effort": ("motor effort, largest joint", "N·m or N"), "joints": ("joint position, least as told", "rad or m"),
 }  # fmt: skip
-_SURE = 3.0
-"""Standard deviations of the bands."""
 
 
 def audit_section(ledger: Ledger) -> str:
     """Returns the section as HTML that needs no other file; the status is the page's to say."""
     meta = ledger.header.meta
-    rows = [json.loads(line) for line in (ledger.path / "ledger.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (ledger.path / "ledger.jsonl").read_text().split("\n") if line]
     new = rows[len(rows) - int(meta["new"]) :]
     figures = []
     for row in new:
         file = ledger.path / "traces" / f"{row['trial']:02d}.npz"
-        if file.is_file():
+        arrays = load_arrays(file) if file.is_file() else {}
+        if len(arrays) > 1:  # a trial that was stopped at once has times and nothing else
             words = f"case {row['case']}: reality (line) and the belief's simulations with the same commands (band)"
-            figures.append(embedded(traces_figure(load_arrays(file), row), words))
+            figures.append(embedded(traces_figure(arrays, row), words))
     return f"{embedded(rates_figure(rows), 'success by round')}<div class='wide'>{_table(rows)}</div>{''.join(figures)}"
 
 
@@ -98,7 +98,7 @@ def traces_figure(arrays: Mapping[str, np.ndarray], row: Mapping[str, Any]) -> F
     t, parted = arrays["t"], {d["channel"]: d for d in row["divergence"]}
     for axes, (channel, (title, unit)) in zip(panels, _TITLES.items(), strict=True):
         real, middle, sd = (_shown(channel, arrays, part) for part in ("real", "middle", "sd"))
-        axes.fill_between(t, middle - _SURE * sd, middle + _SURE * sd, color="#1f6fb4", alpha=0.25, linewidth=0)
+        axes.fill_between(t, middle - SURE * sd, middle + SURE * sd, color="#1f6fb4", alpha=0.25, linewidth=0)
         axes.plot(t, middle, color="#1f6fb4", linewidth=0.8)
         axes.plot(t, real, color="#c77700", linewidth=1.0)
         if channel in parted:
@@ -119,7 +119,8 @@ def _shown(channel: str, arrays: Mapping[str, np.ndarray], part: str) -> np.ndar
         return np.sqrt((value**2).sum(axis=1)) if part == "sd" else value.sum(axis=1)
     if value.shape[1] == 1:
         return value[:, 0]
-    off = np.abs(arrays[f"{channel}.real"] - arrays[f"{channel}.middle"]) / arrays[f"{channel}.sd"]
+    # What was not measured, as efforts on many a rig, says nothing.
     if channel == "effort":
-        return value[:, int(np.nanargmax(np.nanmax(np.abs(arrays["effort.real"]), axis=0)))]
-    return value[:, int(np.nanargmax(np.nanmean(off, axis=0)))]
+        return value[:, int(np.argmax(np.nan_to_num(np.abs(arrays["effort.real"])).max(axis=0)))]
+    off = np.abs(arrays[f"{channel}.real"] - arrays[f"{channel}.middle"]) / arrays[f"{channel}.sd"]
+    return value[:, int(np.argmax(np.nan_to_num(off).mean(axis=0)))]

@@ -37,8 +37,8 @@ def deploy_section(episodes: Episodes) -> str:
 
 def _row(trial: Trial) -> str:
     out = outcome_of(trial.outcome)
-    x, y, turn = trial.shift
-    place = f"{1e3 * x:+.0f}, {1e3 * y:+.0f} mm, {57.3 * turn:+.0f}°"
+    x, y, turn = trial.shift or (0.0, 0.0, 0.0)
+    place = f"{1e3 * x:+.0f}, {1e3 * y:+.0f} mm, {57.3 * turn:+.0f}°" if trial.shift else "where it stood"
     off = f"{out.off_s:.2f} s" if out.off_s == out.off_s else "never"
     level = "ok" if out.held else "fail"
     return (

@@ -108,9 +108,8 @@ def _films(capture: Capture) -> list[str]:
 
 def _rounds(run: Run) -> list[tuple[str, Path]]:
     """Returns the rounds of a loop with where they lie, the guess first."""
-    others = sorted(run.path.glob("round_*"), key=lambda p: int(p.name.removeprefix("round_") or 0))
-    found = [(int(p.name.removeprefix("round_")), p) for p in others]
-    found = sorted([*found, (1, run.path)])
+    others = ((p.name.removeprefix("round_"), p) for p in run.path.glob("round_*"))
+    found = sorted([(1, run.path), *((int(number), p) for number, p in others if number.isdecimal())])
     return [("with a guess" if k == 0 else f"round {k}", p) for k, p in found if (p / "7_deploy" / HEADER).is_file()]
 
 
@@ -125,7 +124,8 @@ def _trials(run: Run) -> list[str]:
             sections.append(f"<h2>audit, {name}</h2><p>{_status(ledger.status)}</p>{audit_section(ledger)}")
     decisions = run.path / "decisions.jsonl"
     if decisions.is_file():
-        rows = [json.loads(line) for line in decisions.read_text().splitlines()]
+        whole = decisions.read_bytes().rpartition(b"\n")[0]  # the last line may be torn, or still being written
+        rows = [json.loads(line) for line in whole.decode().split("\n") if line]
         listed = "".join(
             f"<tr><td class='short'>{html.escape(r['what'])}</td><td>{html.escape(r['why'])}</td></tr>" for r in rows
         )
@@ -137,7 +137,7 @@ def _summary(run: Run, truth: Mapping[str, float] | None) -> str:
     """Returns what came out, in a few lines: what was found, and how the rounds went."""
     rows = []
     if run.has("identify"):
-        for name, p in list(run.load("identify").header.meta["parameters"].items()):
+        for name, p in Belief.open(run.beliefs()[-1]).header.meta["parameters"].items():
             if name in ("object.mass", "table.friction", "fingertip.friction"):
                 true = f", in truth {truth[name]:.3g}" if truth and name in truth else ""
                 low, high = p["interval"]
@@ -166,8 +166,8 @@ def _data(run: Run) -> dict[str, Any]:
                 "status": artefact.status.to_json(), "hash": artefact.hash, "meta": dict(artefact.header.meta)
             }  # fmt: skip
     ledgers = [folder / "8_audit" / "ledger.jsonl" for _, folder in _rounds(run)]
-    lines = next((file.read_text().splitlines() for file in reversed(ledgers) if file.is_file()), [])
-    return found | {"ledger": [json.loads(line) for line in lines]}
+    lines = next((file.read_text().split("\n") for file in reversed(ledgers) if file.is_file()), [])
+    return found | {"ledger": [json.loads(line) for line in lines if line]}
 
 
 def _status(status: Status) -> str:

@@ -61,6 +61,9 @@ class Handling:
         self.world.set(draws.by_name())
         self._joints, self._free = qpos_addresses(model, robot.joints), int(model.joint(f"{thing}.free").qposadr[0])
         self._dofs = [int(model.joint(j).dofadr[0]) for j in robot.joints]
+        # Sensors come in the order of the model's bodies, and fingers in the robot's own.
+        felt = [model.site(model.sensor_objid[s]).name for s in scene.roles["fingertip"].sensors]
+        self._fingers = [felt.index(tip.site) for tip in robot.fingertips]
         self._servos = [model.actuator(a).id for a in robot.actuators]
         qpos = np.tile(model.qpos0, (len(draws), 1))
         qpos[:, self._joints] = q
@@ -87,4 +90,5 @@ class Handling:
         qpos = np.where(np.isnan(last), model.qpos0, last)
         position, pose = qpos[:, self._joints], qpos[:, self._free : self._free + 7]
         effort, touch = (np.nan_to_num(out[name].mean(axis=1)) for name in ("qfrc_actuator", "fingertip.touch"))
-        return Felt(position, effort[:, self._dofs], touch, se3.from_pose(pose), self.kinematics.palm(position))
+        effort, touch = effort[:, self._dofs], touch[:, self._fingers]
+        return Felt(position, effort, touch, se3.from_pose(pose), self.kinematics.palm(position))

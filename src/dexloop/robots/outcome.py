@@ -69,7 +69,7 @@ def outcome(
     force = touch.sum(axis=1)
     peak = float(force.max(initial=0.0))
     height = T_world_object[:, 2, 3]
-    if lift is None:
+    if lift is None or lift >= len(t):  # or it was stopped as the lift began
         return Outcome(failure or LATE, 0.0, float(height[-1] - height[0]), peak, np.nan)
     few = max(round(SEEN_S / float(t[1] - t[0])), 1)
     place = se3.transform(se3.inverse(T_world_palm), T_world_object[:, :3, 3])

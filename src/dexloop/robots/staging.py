@@ -18,6 +18,8 @@ from dexloop.sim.parts import Part, Robot
 from dexloop.sim.saving import ModelFile
 from dexloop.sim.scene import Scene, SceneCfg, compose
 
+TILT_RAD = 0.25
+"""What is seen tilted by more has fallen over, or stands on another side [rad]."""
 TIMESTEP_S, MAX_DELAY_S = 0.002, 0.15
 _SLIPPING = 10.0
 """MuJoCo's friction lets what is held creep, the less the higher this ratio of impedances."""
@@ -65,11 +67,22 @@ def place_of(scene: Scene, thing: str) -> int:
 
 
 def standing(scene: Scene, T_world_object: np.ndarray) -> np.ndarray:
-    """Returns where a film shows the object, standing on the table as its twin does: only place and turn are new."""
+    """Returns where a film or a tracker shows the object, standing on the table as its twin does: only place and turn
+    are new.
+
+    Raises:
+        InputError: It does not stand so.
+    """
     joint = scene.model.body_jntadr[scene.model.body(scene.roles["object"].bodies[0]).id]
     adr = int(scene.model.jnt_qposadr[joint])
     rest = se3.from_pose(scene.model.qpos0[adr : adr + 7])
     turn = T_world_object[:3, :3] @ rest[:3, :3].T
+    tilt = float(np.arccos(np.clip(turn[2, 2], -1.0, 1.0)))
+    if not tilt <= TILT_RAD:
+        raise InputError(
+            f"the object does not stand as its twin does: it is tilted by {np.rad2deg(tilt):.0f}°; set it upright, "
+            "or look whether the tracker follows it rightly"
+        )
     yaw = float(np.arctan2(turn[1, 0] - turn[0, 1], turn[0, 0] + turn[1, 1]))
     R = se3.quat_to_matrix(se3.so3_exp(np.array([0.0, 0.0, yaw])))
     return se3.from_rt(R @ rest[:3, :3], np.array([*T_world_object[:2, 3], rest[2, 3]]))

@@ -13,7 +13,7 @@ from dexloop.core.errors import InputError
 from dexloop.sim.parameters import available
 from dexloop.sim.scene import Scene
 
-_NOT_OF_THE_WORLD = ("clock.", "gain.", "bias.")
+OF_SENSORS = ("clock.", "gain.", "bias.")
 """What a belief also holds: of sensors, which no simulation needs."""
 _DELAY = "actuator.delay"
 _FINGERTIP, _OBJECT = "fingertip.friction", "object.friction"
@@ -102,7 +102,7 @@ def draw(belief: Belief, scene: Scene, n: int, *, seed: int = 0) -> Draws:
     sizes: list[int] = []
     columns: list[int] = []
     for k, label in enumerate(labels):
-        if label.startswith(_NOT_OF_THE_WORLD) or (label == _DELAY and not scene.model.nhistory):
+        if label.startswith(OF_SENSORS) or (label == _DELAY and not scene.model.nhistory):
             continue
         name = label if label in known else label.rpartition(".")[0]
         if name not in known:
