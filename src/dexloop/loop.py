@@ -26,7 +26,7 @@ from dexloop.core.artifacts import Belief, Demos, Episodes, Ledger, Policy, Twin
 from dexloop.core.capture import Capture
 from dexloop.core.errors import HaltError, InputError
 from dexloop.core.run import Run
-from dexloop.core.stated import state_belief
+from dexloop.core.stated import OF_SENSORS, state_belief
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.stage import demonstrate
 from dexloop.deploy.cfg import DeployCfg
@@ -40,7 +40,6 @@ from dexloop.rig.journal import journal_path
 from dexloop.rig.merging import merge
 from dexloop.rig.protocol import Rig
 from dexloop.robots.pickup import Load
-from dexloop.sim.believed import OF_SENSORS
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.stage import train
 from dexloop.twin.cfg import TwinCfg

@@ -13,6 +13,10 @@ from dexloop.core.errors import InputError
 from dexloop.core.status import Level, Status
 
 
+OF_SENSORS = ("clock.", "gain.", "bias.")
+"""What names of unknowns begin with that are no parameters of object or robot, but of how they are measured."""
+
+
 def state_belief(
     out: str | Path,
     values: Mapping[str, Sequence[float] | np.ndarray],
@@ -25,7 +29,7 @@ def state_belief(
     Args:
         out: Where the belief shall be.
         values: By parameter, such as "object.mass", values that are all as likely, as many of each parameter: the first
-            of each belong together, and so on.
+            of each belong together, and so on. What is known of sensors ("clock.camera") may be among them.
         why: Where it comes from, in a sentence: the belief's status says it.
         replace: Put it in the place of one that is there.
 
@@ -50,6 +54,7 @@ def state_belief(
             "parameters": {
                 name: {"mean": float(mean[k]), "sd": float(sd[k]), "interval": [float(low[k]), float(high[k])]}
                 for k, name in enumerate(values)
+                if not name.startswith(OF_SENSORS)
             },
         }
         draft.status = Status(Level.WARN, "stated", why, "Identify the object.")

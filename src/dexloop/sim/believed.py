@@ -10,11 +10,10 @@ from jaxtyping import Float
 from dexloop.core.artifact import load_arrays
 from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
+from dexloop.core.stated import OF_SENSORS
 from dexloop.sim.parameters import available
 from dexloop.sim.scene import Scene
 
-OF_SENSORS = ("clock.", "gain.", "bias.")
-"""What a belief also holds: of sensors, which no simulation needs."""
 _DELAY = "actuator.delay"
 _FINGERTIP, _OBJECT = "fingertip.friction", "object.friction"
 
