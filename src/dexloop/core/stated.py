@@ -12,7 +12,6 @@ from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
 from dexloop.core.status import Level, Status
 
-
 OF_SENSORS = ("clock.", "gain.", "bias.")
 """What names of unknowns begin with that are no parameters of object or robot, but of how they are measured."""
 
