@@ -26,7 +26,7 @@ def deployed(command: Deploy) -> int:
     with console.progress(quiet=command.json) as tell:
         made = deploy(
             Policy.open(run.stage_path("train")), Twin.open(run.stage_path("twin")),
-            Belief.open(run.stage_path("identify")), lambda _number: rig, run.stage_path("deploy"), cfg=command.cfg,
+            Belief.open(run.beliefs()[-1]), lambda _number: rig, run.stage_path("deploy"), cfg=command.cfg,
             replace=command.replace, progress=tell,
         )  # fmt: skip
     write_report(run)
