@@ -25,7 +25,7 @@ from benchmarks.metric import Metric
 from dexloop.audit.divergence import divergences
 from dexloop.audit.stage import explain
 from dexloop.core import se3
-from dexloop.core.errors import DexloopError
+from dexloop.core.errors import DexloopError, InputError
 from dexloop.deploy.doers import MotionDoer
 from dexloop.deploy.senses import Senses, mean_pose
 from dexloop.deploy.stage import guarded
@@ -152,6 +152,8 @@ def audited(lab: Lab, real: Lab, shift: np.ndarray, shown: dict[str, Any]) -> tu
     com = (float(truth.com[0]), float(truth.com[1]), float(truth.com[2]))
     crush = lab.object.crush_force_n or np.inf
     load = Load(truth.mass_kg, 1.06 * truth.mass_kg, 0.94 * truth.finger_friction, com, crush)
+    if not shown:
+        raise InputError("no way to hold it was found")  # counts as a cause that was not named
     holds = from_arrays({k: np.array(v) for k, v in shown.items()})
     _, pickup = best_pickup(robot, scene.model, holds, T, load)
     way = road(robot, scene.model, pickup.before, 250.0, qpos=scene.model.qpos0)
