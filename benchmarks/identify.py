@@ -29,7 +29,7 @@ from dexloop.lab.objects import OBJECTS
 from dexloop.lab.truth import Truth
 from dexloop.twin.stage import twin
 
-SEEDS = range(600, 605)
+SEEDS = range(610, 615)
 """Of 5 labs for each of the 8 objects."""
 MOTIONS: tuple[Plan, ...] = (
     FreeMotion(duration_s=3.0),

@@ -27,6 +27,8 @@ _DELAYS_S = np.arange(0.001, 0.05, 0.004)
 """Where the delay is looked for [s]."""
 _HOPS_S = (-0.004, -0.002, 0.002, 0.004)
 """Commands are held for a few milliseconds, so the delay has a minimum on either side of each period."""
+_ENOUGH = 0.3
+"""Share of each piece of the free motion that the delay is looked for in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +111,13 @@ def _latency(stream: str) -> Unknown:
 
 
 def _over_delays(solver: Solver, tell: Callable[[float], None]) -> Estimate:
-    """Goes down from one delay after another: a servo that lags by its damping looks much like one that is late."""
-    at = solver.problem.where(DELAY).start
+    """Goes down from one delay after another: a servo that lags by its damping looks much like one that is late.
+
+    The beginning of each piece is enough to say which delay is about right.
+    """
+    problem, whole = solver.problem, solver
+    solver = whole.on(problem.of([s.beginning(_ENOUGH) for s in problem.segments]))
+    at = problem.where(DELAY).start
     start = solver.start()
     found: list[tuple[float, Estimate]] = []
 
@@ -126,8 +133,10 @@ def _over_delays(solver: Solver, tell: Callable[[float], None]) -> Estimate:
     best = min(found, key=lambda f: f[0])[1]
     for hop in _HOPS_S:
         go(best, float(best.theta[at]) + hop, 6)
+    tell(0.8)
+    best = whole.descend(whole.start(min(found, key=lambda f: f[0])[1].theta), iterations=6)
     tell(0.9)
-    return min(found, key=lambda f: f[0])[1]
+    return best
 
 
 def _robot_only(matched: Matched) -> Matched:

@@ -106,7 +106,7 @@ def heldout(solver: Solver, estimate: Estimate, start: Estimate, unseen: Problem
         theta = np.where(shared, fitted, theta)
         ahead.refresh(theta)
         pinned = Solver(ahead, prior=(theta, np.diag(np.full(len(theta), 1e12))), held=np.ones(len(theta), dtype=bool))
-        settled = pinned.descend(pinned.start(theta), iterations=6)
+        settled = pinned.descend(pinned.start(theta), iterations=4)
         out[name] = _by_stream(ahead, pinned.errors(settled))
     better = [k for k in out["after"] if out["after"][k] < out["before"][k]]
     pose = [k for k in out["after"] if k.endswith(("[m]", "[rad]"))]

@@ -22,7 +22,7 @@ Progress = Callable[[str, float], None]
 
 EXPLAINED = 2.0
 """What misfit of the object's motion is none: errors of twice what its pose is measured to."""
-_GROWTH = (0.35, 0.5, 0.7, 1.0)
+_GROWTH = (0.35, 0.6, 1.0)
 """How much of each push is fitted to, one after the other."""
 _WORSE = 1.5
 """By what factor a misfit grows where the model loses the motion."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from scipy.ndimage import median_filter
 
 from dexloop.core import se3
 from dexloop.core.errors import InputError
@@ -26,6 +27,10 @@ LONGEST_S = 2.4
 _INTERPOLATED_S = 6e-3
 """Between commands that come at least as often as this a drive goes evenly [s]; others it holds."""
 MIN_S = 0.02
+_TOUCH_N = 0.3
+"""What a fingertip feels when it touches [N]."""
+_OUTLIERS = 5
+"""Of so many samples a minority may be far off without anything having moved or touched."""
 _STILL_S = 0.06
 """How long an object must not have moved at the beginning to be taken as at rest [s]."""
 REST_SD = (2e-3, 2e-3, 0.02)
@@ -269,18 +274,23 @@ def _active(poses: Sequence[Measured], others: Sequence[Measured], clock_s: floa
         begin, end = _mean_pose(m.value[: _still(m)]), _mean_pose(m.value[-_still(m) :])
         limit = np.maximum(8.0 * m.noise, [1e-3] * 3 + [1e-2] * 3)
         margin = clock_s if m.clock else 0.0
-        left = np.flatnonzero((np.abs(pose_error(begin[None], m.value)) > limit).any(axis=1))
-        moving = np.flatnonzero((np.abs(pose_error(end[None], m.value)) > limit).any(axis=1))
+        left = np.flatnonzero(_lasting((np.abs(pose_error(begin[None], m.value)) > limit).any(axis=1)))
+        moving = np.flatnonzero(_lasting((np.abs(pose_error(end[None], m.value)) > limit).any(axis=1)))
         if len(left):
             first = min(first, float(m.t[left[0]]) - margin)
         if len(moving):
             last = max(last, float(m.t[moving[-1]]) + margin)
     for m in others:
         if m.kind == "touch":
-            touched = np.flatnonzero((m.value > np.maximum(8.0 * m.noise, 0.1)).any(axis=1))
+            touched = np.flatnonzero(_lasting((m.value > np.maximum(8.0 * m.noise, _TOUCH_N)).any(axis=1)))
             if len(touched):
                 first, last = min(first, float(m.t[touched[0]])), max(last, float(m.t[touched[-1]]))
     return first, last
+
+
+def _lasting(away: Bool[Array, " m"]) -> Bool[Array, " m"]:
+    """Returns where most samples round about say so too: trackers are wrong for a frame, and touch is never quite 0."""
+    return median_filter(away.astype(np.uint8), size=_OUTLIERS, mode="nearest").astype(bool)
 
 
 def _joints(scene: Scene, matched: Matched, t: float) -> tuple[Float[Array, " q"], Float[Array, " v"]]:

@@ -38,7 +38,7 @@ _CLUSTER_S = 0.1
 """How long errors of a model last [s]."""
 _ROUNDS, _ELITE = 3, 6
 """Of the search: how often values are drawn, and how many of the best say where to draw next."""
-_FAR = (-8.0, -4.0, -2.0, -1.0, 1.0, 2.0, 4.0, 8.0)
+_FAR = (-6.0, -2.0, 2.0, 6.0)
 """How far from a minimum it looks for a better one, in standard deviations."""
 _LATE = 0.02
 """Steps of the grid on which a clock's offset is first looked for [s]."""

@@ -85,7 +85,7 @@ class Bench:
                 noslip_iterations=5,
                 shadows=nice,
                 samples=4 if nice else 0,
-                max_delay_s=0.05,
+                max_delay_s=0.08,
             ),
         )
         write_model(scene, {
