@@ -426,6 +426,15 @@ def test_an_object_that_falls_stops_it_and_one_that_is_put_down_does_not():
     assert carry(fall=True) == (Reason.DROPPED,)
 
 
+def test_an_object_that_was_tipped_up_is_not_dropped_when_the_hand_leaves():
+    gate = Gate(limits(), palm=lambda q: np.array([0.0, 0.0, 0.2 + q[0]]))
+    bench = Bench(gate)
+    for k in range(600):
+        bench.period([0.2 * max(k - 200, 0) / 400, 0.0])
+        gate.see(bench.t, bench.t, object_m=np.array([0.0, 0.0, 0.05 + 0.03 * min(k / 100, 1.0)]))
+    assert gate.stopped == ()
+
+
 def test_failed_trials_in_a_row():
     gate = Gate(limits(failures=2))
     for success in (False, True, False, True, True, False):

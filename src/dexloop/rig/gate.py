@@ -123,7 +123,8 @@ class Gate:
         self._stamps: dict[str, tuple[float, float, float]] = {}
         self._over: float | None = None
         self._lowest: float | None = None
-        self._carried: float | None = None
+        self._carried: tuple[float, float] | None = None
+        """The highest that an object was since it was lifted: over the table, over the palm [m]."""
         self._waypoint = -1  # it comes to rest first
         self._encoders.forget()
 
@@ -374,7 +375,10 @@ class Gate:
             self._stop(t, Reason.EFFORT, self.limits.joints[k], float(effort[k]))
 
     def _check_object(self, t: float, object_m: np.ndarray) -> None:
-        """Stops when a lifted object falls, seen from the palm. What was put down again is not lifted."""
+        """Stops when a lifted object falls, seen from the palm too: one that is lowered goes with it.
+
+        What was put down again is not lifted; and what was tipped up stays where it is when the palm leaves.
+        """
         assert self._palm is not None
         assert self.position is not None
         height = float(object_m[2])
@@ -385,9 +389,11 @@ class Gate:
             self._carried = None
             return
         above_palm = height - float(self._palm(self.position)[2])
-        self._carried = above_palm if self._carried is None else max(self._carried, above_palm)
-        if self._carried - above_palm > self.limits.drop_m:
-            self._stop(t, Reason.DROPPED, "", self._carried - above_palm)
+        before = self._carried or (height, above_palm)
+        self._carried = max(before[0], height), max(before[1], above_palm)
+        fallen = min(self._carried[0] - height, self._carried[1] - above_palm)
+        if fallen > self.limits.drop_m:
+            self._stop(t, Reason.DROPPED, "", fallen)
 
     def _is_new(self, stream: str, t: float, stamp: float) -> bool:
         """Whether a sample is newer than the last; keeps its time and the least delay between the two clocks."""
