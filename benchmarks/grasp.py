@@ -52,7 +52,7 @@ SEEN_BY = "object"
 """Name of the object in scenes of trials."""
 SEEDS = range(700, 725)
 """Of labs for each object: another place and turn, mass, friction and delay in each."""
-BELIEFS = (600, 601)
+BELIEFS = (610, 611)
 """Labs in which `identify` is measured: beliefs in trials err as they did there, in turn. To identify in each of 200
 labs would take a day."""
 RATE_HZ = 250.0

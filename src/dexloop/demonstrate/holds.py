@@ -26,6 +26,8 @@ _NEAR, _FAR = np.array([0.012, 0.010, 0.012, 0.12, 0.12, 0.20]), np.array([0.03,
 _LITTLE = np.array([0.006, 0.006, 0.006, 0.08, 0.08, 0.08])
 """And by which the second half of the tries differs from the best of the first half."""
 _PARENTS = 6
+_FEW, _PATIENCE = 12, 3
+"""As long as fewer holds than this were found, it goes on, up to so many times as long."""
 _ALIKE_M = 0.015
 """Two holds whose palms are nearer than this, on average over the object's size, are one."""
 _IN_THE_WAY_M = 0.004
@@ -65,7 +67,7 @@ def find_holds(
         hand: Hand joints as shown [rad or m].
         mass_kg: To be held, on the safe side.
         com: Centre of mass in the object's frame [m].
-        tries: How many postures are tried, pinching and enclosing in turn.
+        tries: How many postures are tried, pinching and enclosing in turn; more where that gives few holds.
         most: How many holds to return.
         seed: Of the random numbers.
         progress: Told which share is done.
@@ -74,7 +76,8 @@ def find_holds(
     squeeze = Squeeze(touching.embodiment, touching.model)
     reasons: Counter[str] = Counter()
     found: list[Hold] = []
-    for k in range(tries):
+    k = 0
+    while k < tries or (k < _PATIENCE * tries and sum(np.isfinite(h.friction_needed) for h in found) < _FEW):
         best = sorted(found, key=lambda h: h.friction_needed)[:_PARENTS]
         parent = best[int(rng.integers(len(best)))] if best and k > tries // 2 else None
         kind = parent.kind if parent else ("pinch", "enclose")[k % 2]
@@ -92,7 +95,8 @@ def find_holds(
             found.append(_hold(kind, touching, squeeze, posture, mass_kg, com))
         except Unfit as reason:
             reasons[f"{kind}: {reason}"] += 1
-        progress((k + 1) / tries)
+        k += 1
+        progress(min(k / tries, 1.0))
     found.sort(key=lambda h: h.friction_needed)
     kept: list[Hold] = []
     for hold in found:
@@ -104,7 +108,7 @@ def find_holds(
             kept.append(hold)
         else:
             reasons[f"{hold.kind}: better ones were found"] += 1
-    return Found(tuple(kept), tries, dict(reasons))
+    return Found(tuple(kept), k, dict(reasons))
 
 
 def _way_is_free(touching: Touching, posture: Posture) -> None:

@@ -225,11 +225,15 @@ class Touching:
         stiffness = model.actuator_gainprm[hand, 0] * model.actuator_gear[hand, 0] ** 2
         begin, steps = q[self._hand], max(round(_TICK_S / model.opt.timestep), 1)
         ticks = round(_CLOSING_S / _TICK_S)
+        first = int(model.jnt_dofadr[model.body_jntadr[self._object]])
+        thing, twist = slice(self._free, self._free + 7), slice(first, first + 6)
         for k in range(ticks):
             now = data.qpos[self._q][self._hand]
             aim = begin + min(1.25 * (k + 1) / ticks, 1.0) * (goal - begin)
             data.ctrl[hand] = now + np.clip(stiffness * (aim - now), -torque, torque) / stiffness
             mujoco.mj_step(model, data, steps)
+            # However heavy: out of the table, into which it has sunk a little, it would float away.
+            data.qpos[thing], data.qvel[twist] = self.data.qpos[thing], 0.0
         return data.qpos[self._q].copy()
 
     def _geoms(self, body: int) -> list[int]:
