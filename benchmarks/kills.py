@@ -130,7 +130,7 @@ def _worker(out: Path) -> None:
     cfgs = loop.Cfgs(
         identify=IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8),
         demonstrate=DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=8, keep=0.5),
-        train=TrainCfg(epochs=10),
+        train=TrainCfg(epochs=10, rounds=0),
         deploy=DeployCfg(hold_s=0.3, shake_s=0.4, pilots=0),
         audit=AuditCfg(worlds=2, bands=3),
     )

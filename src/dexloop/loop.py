@@ -136,7 +136,9 @@ def loop(
         "demonstrate", lambda path: demonstrate(made, belief, recorded, path, cfg=cfgs.demonstrate, progress=tell)
     )
     assert isinstance(demos, Demos)
-    policy = run.ensure("train", lambda path: train(demos, path, cfg=cfgs.train, progress=tell))
+    policy = run.ensure(
+        "train", lambda path: train(demos, path, twin=made, belief=belief, cfg=cfgs.train, progress=tell)
+    )
     assert isinstance(policy, Policy)
     rounds: list[Round] = []
     spent = 0

@@ -220,7 +220,7 @@ def demonstrated(command: Demonstrate) -> int:
 
 def trained(command: Train) -> int:
     """Carries out `dexloop train` and prints what came of it."""
-    from dexloop.core.artifacts import Demos
+    from dexloop.core.artifacts import Belief, Demos, Twin
     from dexloop.core.run import Run
     from dexloop.report.page import write_report
     from dexloop.train.stage import train
@@ -228,10 +228,12 @@ def trained(command: Train) -> int:
     run = Run.open(command.run_folder)
     if not run.has("demonstrate"):
         raise InputError(f"{run.path} has no demonstrations yet: run dexloop demonstrate {run.path} first")
+    twin = Twin.open(_of_run(run, "twin")) if run.has("twin") else None
+    belief = Belief.open(_of_run(run, "identify")) if run.has("identify") else None
     with console.progress(quiet=command.json) as tell:
         made = train(
-            Demos.open(_of_run(run, "demonstrate")), _of_run(run, "train"), cfg=command.cfg, replace=command.replace,
-            progress=tell,
+            Demos.open(_of_run(run, "demonstrate")), _of_run(run, "train"), twin=twin, belief=belief, cfg=command.cfg,
+            replace=command.replace, progress=tell,
         )  # fmt: skip
     write_report(run)
     training = made.header.meta["training"]

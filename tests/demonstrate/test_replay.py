@@ -6,7 +6,7 @@ import pytest
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
-from dexloop.demonstrate.episodes import BETTER, variations
+from dexloop.demonstrate.episodes import variations
 from dexloop.demonstrate.holds import find_holds
 from dexloop.demonstrate.replay import replay
 from dexloop.demonstrate.retarget import Retargeter
@@ -14,6 +14,7 @@ from dexloop.demonstrate.touching import Touching
 from dexloop.robots.hold import Hold
 from dexloop.robots.outcome import DROPPED, HELD, MISSED, SLIPPED
 from dexloop.robots.pickup import PHASES, Load, Pickup
+from dexloop.robots.varied import BETTER
 from dexloop.sim.believed import Draws
 from dexloop.sim.scene import Scene
 from tests.demonstrate import boxes

@@ -32,8 +32,10 @@ _LOOKS, _WORTH = 4, 1.0
 """How often to look about for something better at most, and by how much the last must have helped: a log likelihood."""
 _SEARCHED = 3
 """Recordings that the search looks at."""
-_ATTEMPTS = 2
-"""How often to begin again where most recordings were lost."""
+_ATTEMPTS, _THOROUGH = 2, 3
+"""How often to begin again where the motion is not explained, and over how many times as many values."""
+UNEXPLAINED = 10.0
+"""Errors of so many times what the object's pose is measured to are those of a fit that has lost its way."""
 
 
 def fitted(
@@ -57,9 +59,9 @@ def fitted(
     attempts: list[_Grown] = []
     while len(attempts) < _ATTEMPTS:
         attempts.append(_grown(solver, cfg, len(attempts), tell, finer))
-        if not attempts[-1].mostly_lost:
+        if not attempts[-1].lost:
             break
-    best = min(attempts, key=lambda a: (-sum(a.length.values()), a.found.score))
+    best = min(attempts, key=lambda a: (a.lost, -sum(a.length.values()), a.found.score))
     notes = [
         f"of {name} only the first {100 * share:.0f} % are used: what comes later is not explained by the model"
         for name, share in best.length.items()
@@ -78,6 +80,11 @@ class _Grown:
     """Share of each recording that was used."""
     mostly_lost: bool
     """Whether most recordings were lost on the way: then it was the wrong way, more likely than the model."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether to begin again."""
+        return self.mostly_lost or max(self.found.misfits.values(), default=0.0) > UNEXPLAINED
 
 
 def _grown(solver: Solver, cfg: IdentifyCfg, attempt: int, tell: Progress, finer: Problem | None) -> _Grown:
@@ -112,6 +119,15 @@ def _grown(solver: Solver, cfg: IdentifyCfg, attempt: int, tell: Progress, finer
     return _Grown(best, length, 2 * len(growing) < every)
 
 
+def humbled(solver: Solver, estimate: Estimate) -> Estimate:
+    """Returns an estimate that claims little beyond the prior if the object's motion is not explained by it."""
+    worst = max(solver.misfits(estimate).values(), default=0.0)
+    if worst <= UNEXPLAINED:
+        return estimate
+    told = estimate.information - solver.prior_precision
+    return replace(estimate, information=solver.prior_precision + told * (UNEXPLAINED / worst) ** 2)
+
+
 def doubts(solver: Solver, estimate: Estimate) -> list[str]:
     """Says why a fit should not be believed as it stands."""
     out = [] if estimate.converged else ["the fit did not settle"]
@@ -135,7 +151,9 @@ def _searched(solver: Solver, cfg: IdentifyCfg, turn: int) -> Float[Array, " p"]
     chosen = sorted(steps, key=lambda name: steps[name])[:_SEARCHED]
     quick = solver.on(problem.of([s for s in problem.segments if s.recording in chosen]))
     quick.pooled = True
-    return quick.search(max(cfg.samples // cfg.descents, 1), 1, seed=cfg.seed + turn).theta
+    again = turn >= cfg.descents
+    samples = max(cfg.samples // cfg.descents, 1) * (_THOROUGH if again else 1)
+    return quick.search(samples, 1, seed=cfg.seed + turn, everything=again).theta
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,17 +109,23 @@ class Solver:
         return Estimate(start, local, noise, np.full(len(noise), _CORRELATION))
 
     def search(
-        self, samples: int, descents: int, *, seed: int = 0, tell: Callable[[float], None] | None = None
+        self,
+        samples: int,
+        descents: int,
+        *,
+        seed: int = 0,
+        everything: bool = False,
+        tell: Callable[[float], None] | None = None,
     ) -> Estimate:
         """Looks over the whole prior, closes in on where it is best, and goes down a little from there.
 
         Values are drawn over the prior, all simulated together; the best of them say where to draw the next ones
         (the cross-entropy method). Only the leading unknowns are looked for at first; finer ones (where the centre of
         mass is, how soft a fingertip is) have many ways to make up for a wrong mass, and are let go when that is about
-        right.
+        right; unless it shall look for everything, since what rolls goes where its centre of mass takes it.
         """
         whole = self.held
-        self.held = whole | ~self.problem.leading
+        self.held = whole if everything else whole | ~self.problem.leading
         try:
             elite = self._close_in(samples, seed)
             found: list[tuple[float, Estimate]] = []

@@ -23,7 +23,7 @@ from dexloop.identify.cfg import IdentifyCfg
 from dexloop.identify.checks import effects, heldout, sampled
 from dexloop.identify.design import sensors_of
 from dexloop.identify.excitation import with_friction_law
-from dexloop.identify.fitting import Progress, doubts, fitted
+from dexloop.identify.fitting import Progress, doubts, fitted, humbled
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.press import Pressed, is_press, pressed
 from dexloop.identify.problem import Problem
@@ -176,7 +176,7 @@ def solve(
         finer = Problem(fine, unknowns, seen)
     solver, estimate, left_out = fitted(solver, cfg, tell, finer=finer)
     notes += left_out
-    estimate = with_friction_law(solver.problem, solver.finish(estimate))
+    estimate = humbled(solver, with_friction_law(solver.problem, solver.finish(estimate)))
     tell("fitting", 1.0)
     clock.lap("fit")
     tell("checking", 0.0)

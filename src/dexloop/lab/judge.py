@@ -85,9 +85,10 @@ class Judge:
         self.grip_n = max(self.grip_n, self._filtered)
         self.highest_m = max(self.highest_m, self._now()[0])
         if self._held is not None:
-            moved = se3.log(se3.inverse(self._held) @ self._seen_from_palm())
-            self.slip_m = max(self.slip_m, float(np.linalg.norm(moved[:3])))
-            self.turn_rad = max(self.turn_rad, float(np.linalg.norm(moved[3:])))
+            seen = self._seen_from_palm()
+            self.slip_m = max(self.slip_m, float(np.linalg.norm(seen[:3, 3] - self._held[:3, 3])))
+            turned = 0.5 * (float(np.sum(seen[:3, :3] * self._held[:3, :3])) - 1.0)
+            self.turn_rad = max(self.turn_rad, float(np.arccos(np.clip(turned, -1.0, 1.0))))
 
     def _seen_from_palm(self) -> Float[np.ndarray, "4 4"]:
         data = self.bench.data

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.policy.bundle import Action, Brain
-from dexloop.policy.observation import Past, observe
+from dexloop.policy.observation import Observation, Past, observe
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.kinematics import Kinematics
 
@@ -53,6 +53,8 @@ class Acting:
         self._before = self.command
         self._speed, self._speed_before = np.zeros_like(self.command), np.zeros_like(self.command)
         self.past = Past.start(T_world_object, t_s)
+        self.seen: Observation | None = None
+        """What it last saw."""
         self._belief, self._points = belief, points
         self._T_world_base = np.asarray(T_world_base)
         self._kinematics = Kinematics(embodiment)
@@ -86,7 +88,7 @@ class Acting:
             self.brain.contract, self.past, t_s=t_s, q=q, command=self.command, touch=touch, T_world_palm=T_world_palm,
             T_world_object=T_world_object, belief=self._belief, points=self._points,
         )  # fmt: skip
-        action = self.brain.act(seen)
+        self.seen, action = seen, self.brain.act(seen)
         phase = np.clip(action.phase, self.past.phase, self.past.phase + 1)
         self.past = self.past.then(phase, t_s, T_world_palm, T_world_object)
         goal = se3.inverse(self._T_world_base) @ self.past.T_world_start @ action.palm

@@ -50,6 +50,7 @@ def rehearse(
     draws: Draws,
     *,
     shake: Shake = Shake(),  # noqa: B008 - frozen
+    note: Callable[[Acting], None] = lambda _acting: None,
     progress: Callable[[float], None] = lambda _done: None,
 ) -> list[Outcome]:
     """Lets a policy take up an object in n worlds, hold and shake it.
@@ -62,13 +63,14 @@ def rehearse(
         loads: What the policy is told of each.
         draws: How each world really is.
         shake: How each is tried.
+        note: Told of each step, after the policy has looked and chosen.
         progress: Told which share is done.
 
     Raises:
         InputError: Numbers that do not agree, the contract is for another robot, or an object is out of reach.
     """
     with one_thread():
-        return _rehearsed(brain, start, stage, T_world_object, loads, draws, shake, progress)
+        return _rehearsed(brain, start, stage, T_world_object, loads, draws, shake, note, progress)
 
 
 def _rehearsed(
@@ -79,6 +81,7 @@ def _rehearsed(
     loads: Sequence[Load],
     draws: Draws,
     shake: Shake,
+    note: Callable[[Acting], None],
     progress: Callable[[float], None],
 ) -> list[Outcome]:
     n = len(draws)
@@ -99,6 +102,7 @@ def _rehearsed(
     for k in range(ticks):
         t = k * bench.dt
         acting.step(t, felt.position, felt.touch, felt.T_world_object)
+        note(acting)
         for i in np.flatnonzero((acting.phase == HOLD) & ~np.isfinite(up)):
             up[i] = t
             aside[i] = shaking(robot, bench.kinematics, acting.command[i])

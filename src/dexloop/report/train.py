@@ -25,7 +25,23 @@ def train_section(policy: Policy) -> str:
         f"{len(training['kept_episodes'])} episodes were kept back.</p>"
         f"<table><tr><th>part of the action</th><th>loss on episodes kept back, by which the epoch was chosen: the "
         f"part of the variance that is left</th></tr>"
-        f"{rows}</table>{embedded(loss_figure(training), 'losses')}"
+        f"{rows}</table>{embedded(loss_figure(training), 'losses')}{_improvement(training.get('improvement', []))}"
+    )
+
+
+def _improvement(rounds: list[dict[str, Any]]) -> str:
+    """Says what trials in simulation were worth."""
+    if not rounds:
+        return ""
+    rows = "".join(
+        f"<tr><td>{k}</td><td>{100 * r['held_before']:.0f} %</td><td>{100 * r['held_after']:.0f} %</td>"
+        f"<td>{r['examples']}</td></tr>"
+        for k, r in enumerate(rounds, 1)
+    )
+    return (
+        f"<p>Then it was tried in {rounds[0]['worlds']} simulated worlds drawn from the belief, told at each moment "
+        f"what would have been right there, and trained again; it was kept if it held no fewer, in other worlds.</p>"
+        f"<table><tr><th>round</th><th>held before</th><th>held after</th><th>examples</th></tr>{rows}</table>"
     )
 
 

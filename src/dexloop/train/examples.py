@@ -46,6 +46,17 @@ class Examples:
     def __len__(self) -> int:
         return len(self.episode)
 
+    def and_those(self, other: Examples) -> Examples:
+        """Returns these and other examples of the same objects; episodes of the others count on from the last."""
+        assert np.array_equal(self.points, other.points)
+        observation = {k: np.concatenate([v, other.observation[k]]) for k, v in self.observation.items()}
+        joined = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("palm", "hand", "force", "phase", "shape")
+        }
+        episode = np.concatenate([self.episode, other.episode - other.episode.min() + self.episode.max() + 1])
+        return Examples(observation, episode=episode, points=self.points, **joined)
+
     def require(self, terms: Terms) -> None:
         """Checks that these are examples for a policy with these terms.
 

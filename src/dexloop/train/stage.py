@@ -10,17 +10,23 @@ import numpy as np
 
 from dexloop.core import se3
 from dexloop.core.artifact import load_arrays, require_free
-from dexloop.core.artifacts import Demos, Policy
+from dexloop.core.artifacts import Belief, Demos, Policy, Twin
 from dexloop.core.errors import InputError
 from dexloop.policy.bundle import save_policy
 from dexloop.policy.contract import Terms
+from dexloop.policy.rehearsal import Stage
 from dexloop.policy.start import Start
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
+from dexloop.robots.hold import from_arrays
 from dexloop.robots.kinematics import Kinematics
+from dexloop.robots.pickup import Load
+from dexloop.robots.staging import open_scene, standing
+from dexloop.sim.believed import draw
 from dexloop.train.cfg import TrainCfg
 from dexloop.train.from_demos import examples_of
 from dexloop.train.imitate import imitate
+from dexloop.train.improve import Task, improve
 
 Progress = Callable[[str, float], None]
 
@@ -29,6 +35,8 @@ def train(
     demos: Demos,
     out: str | Path,
     *,
+    twin: Twin | None = None,
+    belief: Belief | None = None,
     cfg: TrainCfg = TrainCfg(),  # noqa: B008 - frozen
     replace: bool = False,
     progress: Progress | None = None,
@@ -38,6 +46,8 @@ def train(
     Args:
         demos: By the stage `demonstrate`.
         out: Where the policy shall be.
+        twin: Of the object. With it and a belief the policy is improved by trial in simulation.
+        belief: What the object weighs and how slippery it is.
         cfg: How.
         replace: Put it in the place of one that is there.
         progress: Told what is going on.
@@ -60,12 +70,42 @@ def train(
     arrays = load_arrays(demos.path / "demos.npz")
     examples = examples_of(arrays, robot, terms, base, points)
     found = imitate(examples, terms, cfg=cfg, progress=progress)
+    start = _start(arrays, robot, base)
     inputs: dict[str, Any] = {"demos": demos}
+    if twin is not None and belief is not None and cfg.rounds:
+        task = _task(demos, twin, belief, robot, base, points, start, arrays)
+        found = improve(found, examples, terms, task, cfg=cfg, progress=progress)
+        inputs |= {"twin": twin, "belief": belief}
     return save_policy(
         out, found.network, points={str(meta["object"]): points}, training=found.training, inputs=inputs,
-        start=_start(arrays, robot, base), trained_on=_ranges(arrays),
+        start=start, trained_on=_ranges(arrays),
         seed=cfg.seed, status=found.status, replace=replace,
     )  # fmt: skip
+
+
+def _task(
+    demos: Demos,
+    twin: Twin,
+    belief: Belief,
+    robot: Embodiment,
+    base: np.ndarray,
+    points: np.ndarray,
+    start: Start,
+    arrays: dict[str, np.ndarray],
+) -> Task:
+    """Returns what the policy is tried on: the demonstrated object, in worlds drawn from the belief."""
+    meta = demos.header.meta
+    scene = open_scene(twin, {"name": robot.name, "T_world_base": base.tolist()})[2]
+    kept = from_arrays(load_arrays(demos.path / "holds.npz"))
+    seen = load_arrays(demos.path / "retargeted.npz")["T_world_object"]
+    return Task(
+        Stage(scene, robot, str(meta["object"]), base, points),
+        start,
+        [kept[k] for k in np.unique(arrays["hold"])],
+        standing(scene, seen),
+        Load(**{**meta["load"], "com": tuple(meta["load"]["com"])}),
+        lambda n, seed: draw(belief, scene, n, seed=seed),
+    )
 
 
 def _start(demos: dict[str, np.ndarray], robot: Embodiment, base: np.ndarray) -> Start:
