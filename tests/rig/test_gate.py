@@ -435,6 +435,16 @@ def test_an_object_that_was_tipped_up_is_not_dropped_when_the_hand_leaves():
     assert gate.stopped == ()
 
 
+def test_an_object_that_falls_over_after_it_was_stood_up_again_is_not_dropped():
+    gate = Gate(limits(), palm=lambda q: np.array([0.0, 0.0, 0.2 + q[0]]))
+    bench = Bench(gate)
+    for k in range(900):
+        bench.period([0.2 * abs(math.sin(0.01 * k)), 0.0])  # the hand goes up and down all the while
+        standing = 200 < k < 500 or k > 700
+        gate.see(bench.t, bench.t, object_m=np.array([0.0, 0.0, 0.11 if standing else 0.03]))
+    assert gate.stopped == ()
+
+
 def test_failed_trials_in_a_row():
     gate = Gate(limits(failures=2))
     for success in (False, True, False, True, True, False):

@@ -31,8 +31,8 @@ DRIFT = 1e-3
 """By how much two clocks may run apart [s/s]."""
 OUTSIDE_M = 0.01
 """The palm may be measured so far outside its workspace before the robot is stopped [m]."""
-LIFTED_M = 0.02
-"""An object that is higher than at first by more is lifted [m]."""
+LIFTED_M, LYING_M = 0.02, 0.005
+"""An object that is higher than at first by more than the one is lifted, by less than the other it lies there [m]."""
 RETREAT = 0.2
 """Part of the limits of speed, acceleration and jerk that a retreat uses."""
 STANDS = 0.02
@@ -122,7 +122,8 @@ class Gate:
         """Where the joints were last measured [rad or m]."""
         self._stamps: dict[str, tuple[float, float, float]] = {}
         self._over: float | None = None
-        self._lowest: float | None = None
+        self._rest: tuple[float, float] | None = None
+        """The lowest that an object was, and where it last lay there: over the table, over the palm [m]."""
         self._carried: tuple[float, float] | None = None
         """The highest that an object was since it was lifted: over the table, over the palm [m]."""
         self._waypoint = -1  # it comes to rest first
@@ -375,20 +376,26 @@ class Gate:
             self._stop(t, Reason.EFFORT, self.limits.joints[k], float(effort[k]))
 
     def _check_object(self, t: float, object_m: np.ndarray) -> None:
-        """Stops when a lifted object falls, seen from the palm too: one that is lowered goes with it.
+        """Stops when an object that the hand has lifted falls, seen from the palm too: one that is lowered goes with it.
 
-        What was put down again is not lifted; and what was tipped up stays where it is when the palm leaves.
+        What was put down again is not lifted; nor is what rose without the palm: a push tipped it up, or somebody
+        stood it up again.
         """
         assert self._palm is not None
         assert self.position is not None
         height = float(object_m[2])
         if not math.isfinite(height):
             return  # a tracker that has lost the object says nothing about it
-        self._lowest = height if self._lowest is None else min(self._lowest, height)
-        if height - self._lowest < LIFTED_M:
+        above_palm = height - float(self._palm(self.position)[2])
+        lowest, lay = self._rest or (height, above_palm)
+        lowest = min(height, lowest)
+        if height - lowest < LIFTED_M:
+            self._rest = lowest, (above_palm if height - lowest < LYING_M else lay)
             self._carried = None
             return
-        above_palm = height - float(self._palm(self.position)[2])
+        if self._carried is None and above_palm - lay > 0.5 * LIFTED_M:
+            self._rest = height, above_palm
+            return
         before = self._carried or (height, above_palm)
         self._carried = max(before[0], height), max(before[1], above_palm)
         fallen = min(self._carried[0] - height, self._carried[1] - above_palm)
