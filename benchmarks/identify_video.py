@@ -7,7 +7,7 @@ from benchmarks.metric import Metric
 from dexloop.identify.cfg import IdentifyCfg
 from dexloop.lab.objects import OBJECTS
 
-SEEDS = (610, 611)
+SEEDS = (610,)
 SCAN_SEEDS = (610,)
 LIMITS = (0.05, 0.12)
 """Median and 90th percentile of the error of the mass."""
