@@ -71,6 +71,7 @@ def test_a_diverging_world_is_reported_dumped_and_spoils_nothing(tmp_path, capfd
     world.engine.field("qvel")[2] = 1e13
     out = world.rollout(push_control(100))
     assert list(out.diverged) == [2]
+    assert capfd.readouterr() == ("", ""), "it is said once, to whoever asked"
     assert np.isnan(out["qpos"][2, -1]).all()
     assert np.isfinite(np.delete(out["qpos"], 2, axis=0)).all()
     assert list(world.rollout(push_control(5)).diverged) == [2], "it stays diverged until it is reset"

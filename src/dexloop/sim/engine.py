@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import mujoco
@@ -138,7 +139,9 @@ class CpuEngine:
         fields = {name: self._buffer(name, steps) for name in record}
         clock = np.zeros((self.n, steps, 1))
         out: dict[str | int, np.ndarray] = {**fields, _TIME: clock}
-        failed = self._advance(steps, control, spec, out) if not self._slide else self._slid(steps, control, spec, out)
+        with _quiet():
+            advance = self._slid if self._slide else self._advance
+            failed = advance(steps, control, spec, out)
         # MuJoCo stops (or resets) a simulation whose numbers blow up: then its clock is not where it should be.
         due = start[:, None] + self._timesteps() * np.arange(1, steps + 1)
         late = ~(np.abs(clock[..., 0] - due) < 0.5 * self.model.opt.timestep)
@@ -202,6 +205,18 @@ class CpuEngine:
     def _buffer(self, name: str, steps: int) -> np.ndarray:
         like = np.asarray(getattr(self._sample, name))
         return np.zeros((self.n, steps, *like.shape), dtype=like.dtype)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps MuJoCo from printing that a simulation is unstable, and from writing a file about it wherever one is: that
+    it failed is said to whoever asked for it."""
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(previous)
 
 
 def _sliding_pairs(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
