@@ -61,6 +61,12 @@ def test_times_that_do_not_increase_are_refused(scene, tmp_path):
         matched(scene, tmp_path, streams(pose=lambda s: replace(s, t=np.r_[s.t[:-1], s.t[-2]])))
 
 
+@pytest.mark.parametrize("late_s", [-30.0, 30.0])
+def test_clocks_so_far_apart_that_nothing_overlaps_are_refused(scene, tmp_path, late_s):
+    with pytest.raises(InputError, match=r"'pose' of recording 'push'.*clocks are 2\d\.\d+ s apart or more; shift"):
+        matched(scene, tmp_path, streams(pose=lambda s: replace(s, t=s.t + late_s)))
+
+
 def test_a_pose_of_an_object_that_is_not_there_is_refused(scene, tmp_path):
     with pytest.raises(UnknownName, match=r"'mug'.*there is box.*'pose' of recording 'push'"):
         matched(scene, tmp_path, streams(pose=lambda s: replace(s, info=replace(s.info, about="mug"))))

@@ -19,6 +19,7 @@ from dexloop.core.artifacts import Belief
 from dexloop.core.capture import Capture, StreamInfo
 from dexloop.core.errors import InputError
 from dexloop.core.run import Run
+from dexloop.core.stated import state_belief
 from dexloop.core.status import Level, Status
 from dexloop.report.identify import directions_figure, identify_section, posterior_figure, traces_figure
 from dexloop.report.page import write_report
@@ -355,6 +356,14 @@ def test_a_name_cannot_break_the_section(tmp_path: Path) -> None:
     meta["directions"][0]["name"] = bad
     traces = {k.replace("push_1", bad).replace("touch", bad): v for k, v in curves().items()}
     assert "<script>" not in identify_section(make(tmp_path / "belief", meta, traces=traces))
+
+
+def test_what_was_stated_is_shown_as_it_is(tmp_path: Path) -> None:
+    stated = state_belief(tmp_path / "stated", {"object.mass": [0.19, 0.2, 0.21], "clock.camera": [0.0, 0.01, 0.02]})
+    section = identify_section(stated)
+    assert "object.mass" in section
+    assert "0.2" in section
+    assert "clock" not in section
 
 
 def test_a_belief_that_says_nothing_is_one_clear_error(tmp_path: Path) -> None:

@@ -125,12 +125,25 @@ def match(
         drives = s.info.kind == "joint_command" or (s.info.kind == "pose" and s.info.about in tools)
         if drives or not len(s.t):
             continue
+        _require_overlap(recording, s, drive)
         found = _measured(scene, recording, s, drive, notes)
         if found is not None:
             measured.append(found)
     if not measured:
         raise InputError(f"recording {recording.name!r} has no stream that the model could be compared with")
     return Matched(recording, drive, tuple(measured), tuple(notes))
+
+
+def _require_overlap(recording: Recording, s: Stream, drive: Drive) -> None:
+    if not len(drive.t):
+        return
+    apart = max(float(drive.t[0] - s.t[-1]), float(s.t[0] - drive.t[-1]))
+    if apart > 0.0:
+        raise InputError(
+            f"stream {s.info.name!r} of recording {recording.name!r} lies from {s.t[0]:.2f} to {s.t[-1]:.2f} s, commands "
+            f"from {drive.t[0]:.2f} to {drive.t[-1]:.2f} s: their clocks are {apart:.2f} s apart or more; shift one to "
+            f"the other's clock, to a tenth of a second"
+        )
 
 
 def _without(s: Stream, held: Set[str]) -> Stream:

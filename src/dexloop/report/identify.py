@@ -47,6 +47,9 @@ def identify_section(
     meta, truth = belief.header.meta, truth or {}
     if "parameters" not in meta:
         raise InputError(f"{belief.path} says nothing of parameters: run dexloop identify again, with --replace")
+    if "before" not in meta:  # somebody stated it
+        rows = [_found(label, {"unit": "", **row})[:3] for label, row in meta["parameters"].items()]
+        return "<h3>Parameters</h3>" + _rows(["parameter", "mean", "95 % interval"], rows)
     units = _units(capture)
     parts = [
         _parameters(meta, truth),
