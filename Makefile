@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
-PYTEST_FLAGS ?= -n 2
+# A file stays with one worker, so that what its tests share is made once; and workers have one thread each for algebra,
+# or they would wait for each other.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench docs clean
@@ -19,7 +21,7 @@ demo: $(STAMP) ## in the lab: scan, pushes, a film of a hand; twin, belief, demo
 	$(BIN)/dexloop demo --out runs/demo
 
 test: $(STAMP) ## run the tests
-	$(BIN)/pytest $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_FLAGS)
 
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .
