@@ -68,9 +68,7 @@ def test_where_a_demonstration_goes_the_correction_is_what_it_did(
     assert (found.phase == examples.phase[rows]).mean() > 0.97  # a phase may begin a moment sooner or later
 
 
-def test_a_policy_is_improved_in_worlds_of_the_belief(
-    stage: Stage, demos: dict[str, np.ndarray], examples: Examples
-):
+def test_a_policy_is_improved_in_worlds_of_the_belief(stage: Stage, demos: dict[str, np.ndarray], examples: Examples):
     cfg = TrainCfg(epochs=6, hidden=64, rounds=1, worlds=4)
     before = imitate(examples, TERMS, cfg=cfg)
     hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]

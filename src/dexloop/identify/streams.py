@@ -140,9 +140,9 @@ def _require_overlap(recording: Recording, s: Stream, drive: Drive) -> None:
     apart = max(float(drive.t[0] - s.t[-1]), float(s.t[0] - drive.t[-1]))
     if apart > 0.0:
         raise InputError(
-            f"stream {s.info.name!r} of recording {recording.name!r} lies from {s.t[0]:.2f} to {s.t[-1]:.2f} s, commands "
-            f"from {drive.t[0]:.2f} to {drive.t[-1]:.2f} s: their clocks are {apart:.2f} s apart or more; shift one to "
-            f"the other's clock, to a tenth of a second"
+            f"stream {s.info.name!r} of recording {recording.name!r} lies from {s.t[0]:.2f} to {s.t[-1]:.2f} s, "
+            f"commands from {drive.t[0]:.2f} to {drive.t[-1]:.2f} s: their clocks are {apart:.2f} s apart or more; "
+            f"shift one to the other's clock, to a tenth of a second"
         )
 
 

@@ -376,7 +376,7 @@ class Gate:
             self._stop(t, Reason.EFFORT, self.limits.joints[k], float(effort[k]))
 
     def _check_object(self, t: float, object_m: np.ndarray) -> None:
-        """Stops when an object that the hand has lifted falls, seen from the palm too: one that is lowered goes with it.
+        """Stops when an object that the hand has lifted falls, seen from the palm too: what is lowered goes with it.
 
         What was put down again is not lifted; nor is what rose without the palm: a push tipped it up, or somebody
         stood it up again.
