@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dexloop.identify.cfg import IdentifyCfg
+from dexloop.identify.fitting import UNEXPLAINED, humbled
 from dexloop.identify.stage import solve, summary
 from tests.identify.benches import Push, happen, pose_stream, robot_streams, strokes, write
 
@@ -34,3 +37,15 @@ def test_a_push_that_is_explained_is_used_whole(push_model, push_capture):
     assert segment.end > 1.15
     assert not [n for n in fit.notes if "only the first" in n]
     assert fit.solver.misfits(fit.estimate)["push"] < 1.5
+
+
+def test_a_motion_that_is_not_explained_tells_hardly_anything(push_model, push_capture):
+    fit = solve(push_model, push_capture, cfg=BOTH)
+    assert humbled(fit.solver, fit.estimate) is fit.estimate, "this one is explained"
+    lost = replace(fit.estimate, theta=fit.estimate.theta + np.array([3.0, *np.zeros(len(fit.estimate.theta) - 1)]))
+    worst = max(fit.solver.misfits(lost).values())
+    assert worst > UNEXPLAINED
+    sd, wide = (np.sqrt(np.diag(e.covariance))[0] for e in (fit.estimate, humbled(fit.solver, lost)))
+    prior = fit.problem.prior_sd[0]
+    assert 0.5 * worst / UNEXPLAINED * sd < wide or wide > 0.5 * prior
+    assert wide <= prior * (1 + 1e-9), "it knows no less than before"

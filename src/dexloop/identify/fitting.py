@@ -34,8 +34,9 @@ _SEARCHED = 3
 """Recordings that the search looks at."""
 _ATTEMPTS, _THOROUGH = 2, 3
 """How often to begin again where the motion is not explained, and over how many times as many values."""
-UNEXPLAINED = 10.0
-"""Errors of so many times what the object's pose is measured to are those of a fit that has lost its way."""
+_ASTRAY, UNEXPLAINED = 10.0, 25.0
+"""Errors of so many times what the object's pose is measured to may be those of a fit that has lost its way: it begins
+again; and where they are that of so many, it tells hardly anything."""
 
 
 def fitted(
@@ -84,7 +85,7 @@ class _Grown:
     @property
     def lost(self) -> bool:
         """Whether to begin again."""
-        return self.mostly_lost or max(self.found.misfits.values(), default=0.0) > UNEXPLAINED
+        return self.mostly_lost or max(self.found.misfits.values(), default=0.0) > _ASTRAY
 
 
 def _grown(solver: Solver, cfg: IdentifyCfg, attempt: int, tell: Progress, finer: Problem | None) -> _Grown:
