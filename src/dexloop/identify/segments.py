@@ -274,23 +274,24 @@ def _active(poses: Sequence[Measured], others: Sequence[Measured], clock_s: floa
         begin, end = _mean_pose(m.value[: _still(m)]), _mean_pose(m.value[-_still(m) :])
         limit = np.maximum(8.0 * m.noise, [1e-3] * 3 + [1e-2] * 3)
         margin = clock_s if m.clock else 0.0
-        left = np.flatnonzero(_lasting((np.abs(pose_error(begin[None], m.value)) > limit).any(axis=1)))
-        moving = np.flatnonzero(_lasting((np.abs(pose_error(end[None], m.value)) > limit).any(axis=1)))
+        left = np.flatnonzero(_lasting(np.abs(pose_error(begin[None], m.value)) > limit))
+        moving = np.flatnonzero(_lasting(np.abs(pose_error(end[None], m.value)) > limit))
         if len(left):
             first = min(first, float(m.t[left[0]]) - margin)
         if len(moving):
             last = max(last, float(m.t[moving[-1]]) + margin)
     for m in others:
         if m.kind == "touch":
-            touched = np.flatnonzero(_lasting((m.value > np.maximum(8.0 * m.noise, _TOUCH_N)).any(axis=1)))
+            touched = np.flatnonzero(_lasting(m.value > np.maximum(8.0 * m.noise, _TOUCH_N)))
             if len(touched):
                 first, last = min(first, float(m.t[touched[0]])), max(last, float(m.t[touched[-1]]))
     return first, last
 
 
-def _lasting(away: Bool[Array, " m"]) -> Bool[Array, " m"]:
-    """Returns where most samples round about say so too: trackers are wrong for a frame, and touch is never quite 0."""
-    return median_filter(away.astype(np.uint8), size=_OUTLIERS, mode="nearest").astype(bool)
+def _lasting(over: Bool[Array, "m c"]) -> Bool[Array, " m"]:
+    """Returns where some channel is over, and most samples round about say so too: trackers are wrong for a frame, and
+    touch is never quite 0."""
+    return median_filter(over.any(axis=1).astype(np.uint8), size=_OUTLIERS, mode="nearest").astype(bool)
 
 
 def _joints(scene: Scene, matched: Matched, t: float) -> tuple[Float[Array, " q"], Float[Array, " v"]]:
