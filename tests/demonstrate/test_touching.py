@@ -65,7 +65,12 @@ def test_joints_close_that_move_a_fingertip_along_its_pad(touching: Touching):
     assert apart[1] < apart[0] - 0.01
 
 
-def test_a_hand_closes_until_it_rests_on_the_object(touching: Touching):
+@pytest.mark.parametrize("sunk_m", [0.0, 0.002])
+def test_a_hand_closes_until_it_rests_on_the_object(sunk_m: float):
+    """Also on one that has sunk into the table a little, which pushes it out: it does not float away meanwhile."""
+    there = boxes.T_WORLD_OBJECT.copy()
+    there[2, 3] -= sunk_m
+    touching = Touching(boxes.scene(), boxes.robot(), "box", there)
     T = boxes.from_above()
     q = touching.reach(T, touching.embodiment.home)
     assert q is not None
