@@ -34,7 +34,7 @@ from dexloop.vision.video import VideoWriter, read_frames
 BRISK = Cfgs(
     demonstrate=DemonstrateCfg(tries=160, worlds=8, episodes=48),
     train=TrainCfg(epochs=60, rounds=0),
-    audit=AuditCfg(worlds=8, bands=8),
+    audit=AuditCfg(worlds=6, bands=6),
 )
 """How carefully the demo works: so that it is over in minutes."""
 TRIAL_PX = (320, 240)
