@@ -1,6 +1,6 @@
 """What identify finds in the lab from poses and joint signals: mass and friction against the hidden truth.
 
-`identify_video`, `identify_tosses` and `identify_speed` have the rest.
+`identify_video`, `identify_scan`, `identify_tosses` and `identify_speed` have the rest.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def test_demo_runs_goes_on_and_leaves_pictures(tmp_path, monkeypatch):
     out = tmp_path / "demo"
     cfgs = loop.Cfgs(
         identify=IdentifyCfg(parameters=("object.mass", "table.friction", "fingertip.friction"), samples=8),
-        demonstrate=DemonstrateCfg(tries=80, holds=2, worlds=2, episodes=4, keep=0.5),
+        demonstrate=DemonstrateCfg(tries=40, holds=2, worlds=2, episodes=4, keep=0.5),
         train=TrainCfg(epochs=2, rounds=0),
         deploy=DeployCfg(hold_s=0.2, shake_s=0.2),
         audit=AuditCfg(worlds=2, bands=3),
