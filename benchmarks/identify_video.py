@@ -1,4 +1,4 @@
-"""What identify finds in the lab from video and joint signals, with shapes that are known; `identify_scan` has scans."""
+"""What identify finds in the lab from video and joint signals, with known shapes; `identify_scan` has scans."""
 
 from __future__ import annotations
 

@@ -156,10 +156,10 @@ def _looks(made: Twin) -> dict[str, str]:
 def _found(belief: Artifact, truth: Truth) -> dict[str, str]:
     """Says what was identified, beside the lab's truth, which only this comparison sees."""
     parameters = belief.header.meta["parameters"]
-    pairs = (("mass", "object.mass", truth.mass_kg), ("friction", "table.friction", truth.table_friction))
+    pairs = (("mass", "object.mass", " kg", truth.mass_kg), ("friction", "table.friction", "", truth.table_friction))
     return {
-        what: f"{p['mean']:.3f} {p['unit']} ({p['interval'][0]:.3f} to {p['interval'][1]:.3f}), in truth {true:.3f}"
-        for what, name, true in pairs
+        what: f"{p['mean']:.3f}{unit} ({p['interval'][0]:.3f} to {p['interval'][1]:.3f}), in truth {true:.3f}"
+        for what, name, unit, true in pairs
         if (p := parameters.get(name))
     }
 

@@ -141,7 +141,7 @@ def _summary(run: Run, truth: Mapping[str, float] | None) -> str:
             if name in ("object.mass", "table.friction", "fingertip.friction"):
                 true = f", in truth {truth[name]:.3g}" if truth and name in truth else ""
                 low, high = p["interval"]
-                rows.append((name, f"{p['mean']:.3g} {p.get('unit', '')} ({low:.3g} to {high:.3g}){true}"))
+                rows.append((name, f"{p['mean']:.3g}{_unit(p)} ({low:.3g} to {high:.3g}){true}"))
     for name, folder in _rounds(run):
         meta = Episodes.open(folder / "7_deploy").header.meta
         words = f"held {meta['held']} of {meta['trials']}"
@@ -173,3 +173,9 @@ def _data(run: Run) -> dict[str, Any]:
 def _status(status: Status) -> str:
     action = f" → {html.escape(status.action)}" if status.action else ""
     return f'<span class="{status.level}">{status.level}</span>: {html.escape(status.message)}{action}'
+
+
+def _unit(parameter: Mapping[str, Any]) -> str:
+    """Returns what stands behind a number: nothing where it has no unit."""
+    unit = str(parameter.get("unit", ""))
+    return f" {unit}" if unit not in ("", "1") else ""
