@@ -13,7 +13,7 @@ from dexloop.core.capture import Recording
 from dexloop.core.errors import InputError
 from dexloop.identify.calibrate import EFFORT_SD, LATENCY_SD_S, Calibration
 from dexloop.identify.problem import Problem
-from dexloop.identify.segments import Segment, cut
+from dexloop.identify.segments import TOUCHED_N, Segment, cut
 from dexloop.identify.solver import Estimate, Solver
 from dexloop.identify.streams import match
 from dexloop.identify.unknowns import Unknown, clock_unknown, gain_unknown, height_unknown, model_unknown, robot_names
@@ -29,8 +29,6 @@ _STARTS = np.linspace(-2.0, 2.0, 9)
 """Where softness is looked for, about the model's own [logarithm]."""
 _STEPS = 8
 """Of a descent to the table's height alone."""
-_TOUCHED_N = 0.3
-"""Less force than this is no press [N]."""
 _AWAY_M = 1000.0
 """So far up an object does not come down while the table is pressed: it need not be simulated lying there [m]."""
 EXPLAINED = 2.0
@@ -132,7 +130,7 @@ def _solver(scene: Scene, recordings: Sequence[Recording], calibration: Calibrat
         touch = [m for m in matched.measured if m.kind == "touch"]
         if not touch:
             raise InputError(f"recording {r.name!r} has no touch: a press tells nothing without; leave it out")
-        if max(float(np.percentile(m.value, 99, axis=0).max()) for m in touch) < _TOUCHED_N:
+        if max(float(np.percentile(m.value, 99, axis=0).max()) for m in touch) < TOUCHED_N:
             raise InputError(
                 f"no fingertip touches the table in recording {r.name!r}: press harder, check how high the table is, "
                 f"or leave the recording out"

@@ -27,7 +27,7 @@ LONGEST_S = 2.4
 _INTERPOLATED_S = 6e-3
 """Between commands that come at least as often as this a drive goes evenly [s]; others it holds."""
 MIN_S = 0.02
-_TOUCH_N = 0.3
+TOUCHED_N = 0.3
 """What a fingertip feels when it touches [N]."""
 _OUTLIERS = 5
 """Of so many samples a minority may be far off without anything having moved or touched."""
@@ -282,7 +282,7 @@ def _active(poses: Sequence[Measured], others: Sequence[Measured], clock_s: floa
             last = max(last, float(m.t[moving[-1]]) + margin)
     for m in others:
         if m.kind == "touch":
-            touched = np.flatnonzero(_lasting(m.value > np.maximum(8.0 * m.noise, _TOUCH_N)))
+            touched = np.flatnonzero(_lasting(m.value > np.maximum(8.0 * m.noise, TOUCHED_N)))
             if len(touched):
                 first, last = min(first, float(m.t[touched[0]])), max(last, float(m.t[touched[-1]]))
     return first, last

@@ -27,7 +27,7 @@ from dexloop.identify.fitting import Progress, doubts, fitted, humbled
 from dexloop.identify.posterior import Posterior
 from dexloop.identify.press import Pressed, is_press, pressed
 from dexloop.identify.problem import Problem
-from dexloop.identify.segments import cut
+from dexloop.identify.segments import TOUCHED_N, cut
 from dexloop.identify.solver import Estimate, Solver
 from dexloop.identify.streams import Matched, match
 from dexloop.identify.traces import traces
@@ -52,8 +52,8 @@ from dexloop.vision.appearance import SplatAppearance
 
 Array = np.ndarray
 
-_TOUCHED_N, _STILL = 0.3, 1e-3
-"""What a fingertip feels when it touches [N], and what a joint that stays in its place moves by [rad or m]."""
+_STILL = 1e-3
+"""What a joint that stays in its place moves by [rad or m]."""
 POSE_BIAS = (2e-3,) * 3 + (1e-2,) * 3
 """By how much a tracked pose may be wrong all the time [m, rad]: a camera is never calibrated exactly."""
 SCAN_BIAS = (2e-3,) * 3 + (1e-2, 1e-2, 5e-2)
@@ -250,7 +250,7 @@ def _still_joints(scene: Scene, recordings: Sequence[Recording]) -> dict[str, fl
         for s in r.of_kind("touch"):
             for k, name in enumerate(s.info.channels):
                 sensor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
-                if sensor < 0 or np.percentile(s.value[:, k], 99) > _TOUCHED_N:
+                if sensor < 0 or np.percentile(s.value[:, k], 99) > TOUCHED_N:
                     body = int(model.site_bodyid[model.sensor_objid[sensor]]) if sensor >= 0 else 0
                     while body:
                         busy.add(body)

@@ -16,11 +16,11 @@ from dexloop.policy.bundle import save_policy
 from dexloop.policy.contract import Terms
 from dexloop.policy.rehearsal import Stage
 from dexloop.policy.start import Start
+from dexloop.policy.trials import load_of
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import from_arrays
 from dexloop.robots.kinematics import Kinematics
-from dexloop.robots.pickup import Load
 from dexloop.robots.staging import open_scene, standing
 from dexloop.sim.believed import draw
 from dexloop.train.cfg import TrainCfg
@@ -103,7 +103,7 @@ def _task(
         start,
         [kept[k] for k in np.unique(arrays["hold"])],
         standing(scene, seen),
-        Load(**{**meta["load"], "com": tuple(meta["load"]["com"])}),
+        load_of(meta["load"]),
         lambda n, seed: draw(belief, scene, n, seed=seed),
     )
 
