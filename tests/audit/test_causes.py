@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -171,18 +173,25 @@ def test_worlds_that_became_unstable_explain_nothing(monkeypatch: pytest.MonkeyP
     doubted, believed = suspects(NAMES), world({})
     heavy = next(k for k, s in enumerate(doubted) if s == Suspect("object.mass", 1.9, "×"))
     truth = world(effect(doubted[heavy]))
-    rows = [believed] * 4 + [truth if k == heavy else believed for k in range(len(doubted))]
-    out = Channels(T, {name: np.stack([row[name] for row in rows]) for name in CHANNELS})
+    suspected = [truth if k == heavy else believed for k in range(len(doubted))]
     draws = Draws(NAMES, (1,) * 4, np.full((3, 4), 0.3)).with_hand_friction(np.full(3, 0.3))
 
-    def explained(*unstable: int) -> list:
-        monkeypatch.setattr("dexloop.audit.stage.predicted", lambda *_, **__: (out, frozenset(unstable)))
+    def explained(*, middle: Sequence[int] = (), others: Sequence[int] = ()) -> list:
+        # First come three worlds as believed and the one in their middle, then one for each suspect.
+        turns = iter([([believed] * 4, middle), (suspected, others)])
+
+        def predicted(_found: None, _stage: None, _at: np.ndarray, draws: Draws, _lift: float) -> tuple:
+            rows, unstable = next(turns)
+            assert len(draws) == len(rows)
+            return Channels(T, {k: np.stack([row[k] for row in rows]) for k in CHANNELS}), frozenset(unstable)
+
+        monkeypatch.setattr("dexloop.audit.stage.predicted", predicted)
         return explain(None, None, np.eye(4), draws, np.nan)[2]  # type: ignore[arg-type]
 
     real = Channels(T, {name: value[None] for name, value in truth.items()})
     monkeypatch.setattr("dexloop.audit.stage.measured", lambda *_: real)
     assert [c.suspect for c in explained()] == [doubted[heavy]]
-    assert explained(4 + heavy if lost == "best" else 3) == []
+    assert explained(**({"others": [heavy]} if lost == "best" else {"middle": [3]})) == []
 
 
 def test_suspects_are_said_in_words():

@@ -189,19 +189,20 @@ def explain(
     others, poses = tried(believed, doubted, T_world_object)
     # Names may have been added to the suspects' worlds: give the others the same, at what the model says.
     both = Draws.together(draws, believed, others)
-    at = np.concatenate([np.repeat(T_world_object[None], len(draws) + 1, axis=0), poses])
-    out, lost = predicted(seen, stage, at, both, lift_s)
     n = len(draws)
+    here = np.repeat(T_world_object[None], n + 1, axis=0)
+    out, lost = predicted(seen, stage, here, both[: n + 1], lift_s)
     good = [k for k in range(n) if k not in lost]
     if len(good) < 2:
         raise InputError("the simulation became unstable in nearly all worlds: check the twin")
     band = Channels(out.t, {name: value[good] for name, value in out.values.items()})
-    single = Channels(out.t, {name: value[n : n + 1] for name, value in out.values.items()})
-    # A world that became unstable stands where it did at the start, which explains nothing, however close it is.
-    able = [k for k in range(len(doubted)) if n + 1 + k not in lost]
     if not divergences(real, band) or n in lost:
         return real, band, []
-    rest = Channels(out.t, {name: value[n + 1 :][able] for name, value in out.values.items()})
+    single = Channels(out.t, {name: value[n:] for name, value in out.values.items()})
+    out, lost = predicted(seen, stage, poses, both[n + 1 :], lift_s)
+    # A world that became unstable stands where it did at the start, which explains nothing, however close it is.
+    able = [k for k in range(len(doubted)) if k not in lost]
+    rest = Channels(out.t, {name: value[able] for name, value in out.values.items()})
     return real, band, ranked(real, single, rest, [doubted[k] for k in able], scales(real, band))
 
 
