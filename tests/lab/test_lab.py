@@ -389,6 +389,29 @@ def test_the_camera_sees_the_board_about_where_it_was_calibrated():
     assert 1e-5 < np.linalg.norm(error[:3]) < 0.02, "off by the calibration's error, and by no more"
 
 
+def test_a_picture_shows_the_moment_it_was_taken_however_late_and_whoever_else_looked():
+    """Pictures are drawn when somebody looks; nothing else may depend on who does."""
+
+    def filmed(*, at_once: bool) -> tuple[np.ndarray, np.ndarray]:
+        rig = Lab(LabCfg(object="cube", seed=2, picture_px=(160, 120))).rig()
+        rig.connect()
+        seen = []
+        for k in range(3):
+            rig.sleep(0.05)
+            seen.append(rig.observe())
+            rig._bench.data.qpos[rig._bench._pose] += 0.02 * (k + 1)  # the object is elsewhere each time
+            if at_once:
+                assert seen[-1].frames["front"].image.shape[1:] == (120, 160, 3)
+        pictures = np.concatenate([s.frames["front"].image for s in seen])
+        rig.disconnect()
+        return pictures, seen[-1].samples["joint_position"].value
+
+    late, at_once = filmed(at_once=False), filmed(at_once=True)
+    assert np.abs(np.diff(late[0].astype(int), axis=0)).max() > 50
+    for a, b in zip(late, at_once, strict=True):
+        assert np.array_equal(a, b)
+
+
 def test_the_operator_puts_the_object_back(rig):
     start = rig._bench.data.qpos[rig._bench._pose : rig._bench._pose + 3].copy()
     rig._bench.data.qpos[rig._bench._pose] += 0.1

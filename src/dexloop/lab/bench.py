@@ -37,6 +37,11 @@ RAMP_LATE_S = 0.5 * (RAMP_S - STEP_S)
 BASE_WRIST, BASE_ARM = (-0.26, 0.0, 0.0), (-0.8, 0.0, 0.0)
 """Where a free wrist's origin and an arm's base stand [m]: at home the hand is clear of the object."""
 
+_DRAWN = ("geom_xpos", "geom_xmat")
+"""What of the physics a picture shows."""
+Develop = Callable[[], UInt8[np.ndarray, "h w 3"]]
+"""Draws a picture that was taken."""
+
 
 class Bench:
     """One simulated table, stepped as real time passes.
@@ -98,6 +103,8 @@ class Bench:
         self.model, self.data = scene.model, mujoco.MjData(scene.model)
         self._find(scene, thing.name)
         self._renderer: Renderer | None = None
+        self._shown = mujoco.MjData(scene.model)
+        mujoco.mj_forward(scene.model, self._shown)  # cameras and lamps, which stand still
         self.watch: Callable[[], None] | None = None
         """Called whenever some time has passed: for whoever scores."""
         self._unseen = 0.0
@@ -228,11 +235,19 @@ class Bench:
         """Where the joints are [rad or m], for a stop that holds them there."""
         return self.data.qpos[self._qpos].copy()
 
-    def picture(self) -> UInt8[np.ndarray, "h w 3"]:
-        """Takes a picture with the fixed camera, with a little sensor noise."""
-        if self._renderer is None:
-            self._renderer = Renderer(self.model, self.camera.width, self.camera.height)
-        return sensor_noise(self._renderer.rgb(self.data, self.camera.name), self._rng)
+    def exposed(self) -> Develop:
+        """Takes a picture with the fixed camera, with a little sensor noise; it is drawn when it is developed."""
+        places = [getattr(self.data, name).copy() for name in _DRAWN]
+        shift = noise_shift(self.camera, self._rng)
+
+        def develop() -> UInt8[np.ndarray, "h w 3"]:
+            if self._renderer is None:
+                self._renderer = Renderer(self.model, self.camera.width, self.camera.height)
+            for name, value in zip(_DRAWN, places, strict=True):
+                getattr(self._shown, name)[:] = value
+            return sensor_noise(self._renderer.rgb(self._shown, self.camera.name), shift)
+
+        return develop
 
     def close(self) -> None:
         """Lets go of the renderer."""
@@ -284,13 +299,18 @@ class Room:
         )  # fmt: skip
 
 
-def sensor_noise(picture: UInt8[np.ndarray, "h w 3"], rng: np.random.Generator) -> UInt8[np.ndarray, "h w 3"]:
+def noise_shift(camera: Camera, rng: np.random.Generator) -> tuple[int, int]:
+    """Draws which noise a picture has."""
+    return int(rng.integers(0, camera.height)), int(rng.integers(0, camera.width))
+
+
+def sensor_noise(picture: UInt8[np.ndarray, "h w 3"], shift: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
     """Adds what a camera's sensor adds: noise of about 1.5 grey levels."""
     # One table of noise, shifted at random, is as good as fresh noise and ten times faster.
     if _NOISE["table"].shape[0] < 2 * picture.shape[0] or _NOISE["table"].shape[1] < 2 * picture.shape[1]:
         shape = (2 * picture.shape[0], 2 * picture.shape[1], 3)
         _NOISE["table"] = np.random.default_rng(0).normal(0.0, 1.5, shape).round().astype(np.int16)
-    row, column = rng.integers(0, picture.shape[0]), rng.integers(0, picture.shape[1])
+    row, column = shift
     noise = _NOISE["table"][row : row + picture.shape[0], column : column + picture.shape[1]]
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.core.capture import VideoInfo
-from dexloop.lab.bench import Bench, sensor_noise, surroundings
+from dexloop.lab.bench import Bench, noise_shift, sensor_noise, surroundings
 from dexloop.lab.human import HumanHand, HumanMotion, film_camera, grasp_motion
 from dexloop.lab.objects import LabObject
 from dexloop.lab.prints import Mat
@@ -71,7 +71,7 @@ class LabOperator:
         with Renderer(scene.model, true.width, true.height) as renderer:
             for t, T in zip(times, path, strict=True):
                 place_camera(scene.model, data, replace(true, T_world_camera=T))
-                picture = sensor_noise(renderer.rgb(data, "phone"), rng)
+                picture = sensor_noise(renderer.rgb(data, "phone"), noise_shift(true, rng))
                 yield Frames(np.array([t]), picture[None])
 
     def place_object(self, shift: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
@@ -99,7 +99,7 @@ class LabOperator:
         with Renderer(scene.model, camera.width, camera.height) as renderer:
             for k, t in enumerate(motion.t):
                 motion.pose(scene.model, data, k, self._thing.name)
-                picture = sensor_noise(renderer.rgb(data, camera.name), rng)
+                picture = sensor_noise(renderer.rgb(data, camera.name), noise_shift(camera, rng))
                 yield Frames(np.array([t]), picture[None])
 
     def _surroundings(self) -> list:

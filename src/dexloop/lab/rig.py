@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from dexloop.core.camera import Camera
 from dexloop.core.capture import POSE_CHANNELS, StreamInfo, VideoInfo
 from dexloop.core.errors import HaltError, InputError
-from dexloop.lab.bench import TOUCH_LIMIT_N, Bench
+from dexloop.lab.bench import TOUCH_LIMIT_N, Bench, Develop
 from dexloop.lab.operator import LabOperator
 from dexloop.rig.protocol import CommandInfo, Features, Frames, Observation, Samples
 
@@ -99,7 +99,7 @@ class LabRig:
         samples = {
             k: Samples(np.array([t for t, _ in v]), np.stack([x for _, x in v])) for k, v in self._samples.items()
         }
-        frames = {k: Frames(np.array([t for t, _ in v]), np.stack([x for _, x in v])) for k, v in self._frames.items()}
+        frames = {k: _film(v) for k, v in self._frames.items()}
         self._clear()
         return Observation(samples, frames)
 
@@ -145,18 +145,23 @@ class LabRig:
         if name == "object_pose":
             self._samples[name].append((stamp, self._bench.track()))
         else:
-            self._frames[name].append((stamp, self._bench.picture()))
+            self._frames[name].append((stamp, self._bench.exposed()))
 
     def _advance_to(self, t: float) -> None:
         self._bench.advance(self._start + t - self._bench.time)
 
     def _clear(self) -> None:
         self._samples: dict[str, list[tuple[float, np.ndarray]]] = defaultdict(list)
-        self._frames: dict[str, list[tuple[float, np.ndarray]]] = defaultdict(list)
+        self._frames: dict[str, list[tuple[float, Develop]]] = defaultdict(list)
 
     def _require_connection(self) -> None:
         if not self._connected:
             raise InputError("the rig is not connected: call connect() first")
+
+
+def _film(taken: Sequence[tuple[float, Develop]]) -> Frames:
+    """Returns pictures that are drawn when somebody looks at them, which takes far longer than anything else here."""
+    return Frames(np.array([t for t, _ in taken]), lambda: np.stack([develop() for _, develop in taken]))
 
 
 def _features(

@@ -128,10 +128,7 @@ class Guarded:
                 self._look()
             self._halt()
             samples = {k: _joined(v) for k, v in self._samples.items()}
-            frames = {
-                k: Frames(np.concatenate([f.t for f in v]), np.concatenate([f.image for f in v]))
-                for k, v in self._frames.items()
-            }
+            frames = {k: _film(v) for k, v in self._frames.items()}
             self._clear()
             return Observation(samples, frames)
 
@@ -354,3 +351,7 @@ def _streams(features: Features) -> dict[str, tuple[str, list[int] | None]]:
 
 def _joined(parts: list[Samples]) -> Samples:
     return Samples(np.concatenate([s.t for s in parts]), np.concatenate([s.value for s in parts]))
+
+
+def _film(parts: list[Frames]) -> Frames:
+    return Frames(np.concatenate([f.t for f in parts]), lambda: np.concatenate([f.image for f in parts]))

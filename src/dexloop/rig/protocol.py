@@ -6,8 +6,9 @@ stamped on its own clock, and nothing here pretends that two clocks agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -65,8 +66,13 @@ class Frames:
 
     t: Float[np.ndarray, " n"]
     """[s] on the camera's own clock."""
-    image: UInt8[np.ndarray, "n h w 3"]
-    """RGB."""
+    pictures: UInt8[np.ndarray, "n h w 3"] | Callable[[], UInt8[np.ndarray, "n h w 3"]]
+    """RGB, or what makes them when somebody looks: a simulated camera need not draw what nobody does."""
+
+    @cached_property
+    def image(self) -> UInt8[np.ndarray, "n h w 3"]:
+        """The pictures, RGB."""
+        return self.pictures() if callable(self.pictures) else self.pictures
 
 
 @dataclass(frozen=True)
