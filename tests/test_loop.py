@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from dexloop import loop as looping
-from dexloop.capture.plans import FreeMotion
+from dexloop.capture.plans import FreeMotion, Press
 from dexloop.core.artifact import Artifact, load_arrays, write_text, writing
 from dexloop.core.artifacts import Demos, Episodes, Ledger, Policy
 from dexloop.core.capture import StreamInfo
 from dexloop.core.errors import HaltError
 from dexloop.core.run import Run
-from dexloop.loop import TOLD, Cfgs, Decisions, Round, _guess, _record, loop
+from dexloop.loop import PLANS, TOLD, Cfgs, Decisions, Round, _guess, _record, _record_first, loop
 from dexloop.loop_cfg import LoopCfg
 from dexloop.rig.protocol import Features, Samples
 from dexloop.rig.recorder import Recorder
@@ -71,6 +71,15 @@ def test_a_recording_that_was_interrupted_is_made_anew(tmp_path: Path, monkeypat
     assert list(made.recordings) == ["motion_0", "motion_1"]
     made.verify()
     assert [p.name for p in tmp_path.iterdir()] == ["1_capture"]
+
+
+@pytest.mark.parametrize("kinds", [("joint_position",), ("joint_position", "touch")])
+def test_only_a_robot_that_feels_presses(kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    rig = SimpleNamespace(features=SimpleNamespace(streams=[SimpleNamespace(kind=kind) for kind in kinds]))
+    monkeypatch.setattr(looping, "_record", lambda _rig, plans, *_: plans)
+    done = _record_first(rig, PLANS, Path("unused"), lambda _text, _done: None)  # type: ignore[arg-type]
+    assert done == [plan for plan in PLANS if "touch" in kinds or not isinstance(plan, Press)]
+    assert any(isinstance(plan, Press) for plan in PLANS)
 
 
 def test_a_decision_that_was_torn_is_made_again(tmp_path: Path):

@@ -19,7 +19,7 @@ import numpy as np
 
 from dexloop.audit.cfg import AuditCfg
 from dexloop.audit.stage import audit
-from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Push, Scan, describe
+from dexloop.capture.plans import FreeMotion, HumanVideo, Lift, Plan, Press, Push, Scan, describe
 from dexloop.capture.record import capture
 from dexloop.core.artifact import HEADER, load_arrays, storage_errors, write_text
 from dexloop.core.artifacts import Belief, Demos, Episodes, Ledger, Policy, Twin
@@ -49,12 +49,14 @@ Progress = Callable[[str, float], None]
 PLANS: tuple[Plan, ...] = (
     Scan(),
     FreeMotion(duration_s=3.0),
+    Press(),
     Push(speed_m_s=0.5, distance_m=0.1),
     Push(speed_m_s=0.25, distance_m=0.08, direction_rad=0.6),
     Push(speed_m_s=0.7, distance_m=0.12, direction_rad=-0.6),
     HumanVideo(),
 )
-"""What is recorded first: the object from all sides, the robot alone, three pushes, and a hand that shows how."""
+"""What is recorded first: the object from all sides, the robot alone (which tells its delay), a fingertip on the bare
+table (how soft it is), three pushes, and a hand that shows how."""
 TOLD = ("object.mass", "fingertip.friction")
 """What a policy is told, and so what must be known well enough."""
 
@@ -220,7 +222,7 @@ def _known(
     run: Run, place: Place, plans: Sequence[Plan], cfg: LoopCfg, cfgs: Cfgs, log: Decisions, tell: Progress
 ) -> tuple[Twin, Capture, Belief]:
     """Records, makes the twin, and identifies until what the policy is told is known well enough."""
-    first = run.ensure("capture", lambda path: _record(place.recording(0), plans, path, tell))
+    first = run.ensure("capture", lambda path: _record_first(place.recording(0), plans, path, tell))
     assert isinstance(first, Capture)
     made = run.ensure("twin", lambda path: twin(first, path, cfg=cfgs.twin, progress=tell))
     assert isinstance(made, Twin)
@@ -236,6 +238,12 @@ def _known(
             run.path / f"push_{k}", place, k, made, recorded, belief, tuple(unsure), cfgs, log, tell
         )  # fmt: skip
     return made, recorded, belief
+
+
+def _record_first(rig: Rig, plans: Sequence[Plan], path: Path, tell: Progress) -> Capture:
+    """Records; a robot that feels nothing does not press, which would tell nothing."""
+    feels = any(stream.kind == "touch" for stream in rig.features.streams)
+    return _record(rig, [plan for plan in plans if feels or not isinstance(plan, Press)], path, tell)
 
 
 def _record(rig: Rig, plans: Sequence[Plan], path: Path, tell: Progress) -> Capture:
