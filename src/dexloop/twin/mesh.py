@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError, UnknownName
 from dexloop.sim.shape import Mesh
 
@@ -448,14 +449,15 @@ def _winding(points: Float[np.ndarray, "n 3"], mesh: Mesh) -> Float[np.ndarray, 
     middle = np.add.reduceat(size[:, None] * tri.mean(axis=1), start[:-1]) / weights[:, None]
     whole = np.add.reduceat(area, start[:-1])
     reach = np.linalg.norm(tri - np.repeat(middle, np.diff(start), axis=0)[:, None], axis=-1).max(axis=1)
-    return _sum_winding(points, tri, start, middle, whole, np.maximum.reduceat(reach, start[:-1]))
+    total = np.empty(len(points))
+    on_all_cores(_sum_winding, points, tri, start, middle, whole, np.maximum.reduceat(reach, start[:-1]), total)
+    return total
 
 
-@numba.njit(parallel=True, cache=True, fastmath=True)
-def _sum_winding(points, tri, start, middle, whole, reach):
+@numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _sum_winding(points, tri, start, middle, whole, reach, out, thread, threads):
     """Σ solid angles / 4π; a group of faces farther away than twice its size counts as one dipole."""
-    out = np.empty(len(points))
-    for i in numba.prange(len(points)):
+    for i in range(thread, len(points), threads):
         total = 0.0
         px, py, pz = points[i]
         for g in range(len(middle)):
@@ -480,7 +482,6 @@ def _sum_winding(points, tri, start, middle, whole, reach):
                 )  # fmt: skip
                 total += 2.0 * np.arctan2(det, dot)
         out[i] = total / (4.0 * np.pi)
-    return out
 
 
 def smooth(mesh: Mesh, *, rounds: int = 10, flat: Bool[np.ndarray, " v"] | None = None) -> Mesh:
@@ -660,14 +661,15 @@ def _thinnest(vertices: Float[np.ndarray, "v 3"], faces: Int[np.ndarray, "f 3"])
     tri = vertices[faces]
     normal = np.cross(tri[:, 1] - tri[:, 0], tri[:, 2] - tri[:, 0])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-30
-    return float(np.percentile(_thickness(points, -normal[owner], owner, tri), 1.0))
+    through = np.empty(len(points))
+    on_all_cores(_thickness, points, -normal[owner], owner, tri, through)
+    return float(np.percentile(through, 1.0))
 
 
-@numba.njit(parallel=True, cache=True)
-def _thickness(points, inward, owner, tri):
+@numba.njit(nogil=True, cache=True)
+def _thickness(points, inward, owner, tri, out, thread, threads):
     """How far it is from points on the surface straight through to the other side [m]."""
-    out = np.empty(len(points))
-    for i in numba.prange(len(points)):
+    for i in range(thread, len(points), threads):
         best = np.inf
         for f in range(len(tri)):
             if f != owner[i]:
@@ -675,7 +677,6 @@ def _thickness(points, inward, owner, tri):
                 if 1e-7 < d < best:
                     best = d
         out[i] = best
-    return out
 
 
 def sample(mesh: Mesh, count: int, *, seed: int = 0) -> tuple[Float[np.ndarray, "n 3"], Int[np.ndarray, " n"]]:

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float
 from scipy import ndimage
 
 from dexloop.core import se3
+from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh
 from dexloop.vision.views import View
@@ -180,7 +181,8 @@ def _told(
         c = view.camera
         box = _around(view)
         trust, cosine = _trust(depth, view, alpha, box)
-        _add_view(
+        on_all_cores(
+            _add_view,
             total, weight, free, worst, low, voxel_m, truncation, se3.inverse(view.T_world_camera),
             np.array([c.fx, c.fy, c.cx, c.cy]), np.array([box[1].start, box[0].start]), (c.width, c.height),
             np.nan_to_num(depth[box]).astype(np.float32), trust, cosine, _outline(view, box), nearest,
@@ -265,10 +267,10 @@ def _outline(view: View, box: tuple[slice, slice]) -> Float[np.ndarray, "r c"]:
     return np.where(mask, inside - 0.5, 0.5 - outside).astype(np.float32)
 
 
-@numba.njit(parallel=True, cache=True, fastmath=True)
+@numba.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _add_view(
     total, weight, free, worst, low, voxel_m, truncation, T_camera_world, intrinsics, corner, size, depth, trust,
-    cosine, outline, nearest,
+    cosine, outline, nearest, thread, threads,
 ):  # fmt: skip
     """Adds one view to every voxel: weighted distances near the surface, the weight of views that see it free less of
     those that see it inside, and the least insides of its outlines [m].
@@ -279,7 +281,7 @@ def _add_view(
     h, w = depth.shape
     fx, fy, cx, cy = intrinsics
     R, t = T_camera_world[:3, :3], T_camera_world[:3, 3]
-    for i in numba.prange(nx):
+    for i in range(thread, nx, threads):
         x = low[0] + i * voxel_m
         for j in range(ny):
             y = low[1] + j * voxel_m
@@ -348,15 +350,16 @@ def _evidence(told: _Told, trusted: float) -> tuple[Float[np.ndarray, "x y z"], 
 def _solve(distance: Float[np.ndarray, "x y z"], weight: Float[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
     """Minimises Σ w (f - d)² + Σ (f - f_neighbour)² by conjugate gradients, preconditioned by the diagonal."""
     diagonal = weight + 6.0
-    field = distance.copy()
-    residual = weight * distance - _apply(weight, field)
+    field, moved = distance.copy(), np.empty_like(distance)
+    on_all_cores(_apply, weight, field, moved)
+    residual = weight * distance - moved
     z = residual / diagonal
     step, rho = z.copy(), float(np.vdot(residual, z))
     enough = rho * _TOLERANCE**2
     for _ in range(_ITERATIONS):
         if rho <= enough:
             break
-        moved = _apply(weight, step)
+        on_all_cores(_apply, weight, step, moved)
         length = np.float32(rho / float(np.vdot(step, moved)))
         field += length * step
         residual -= length * moved
@@ -366,12 +369,11 @@ def _solve(distance: Float[np.ndarray, "x y z"], weight: Float[np.ndarray, "x y 
     return field
 
 
-@numba.njit(parallel=True, cache=True)
-def _apply(weight, field):
-    """Returns w f + Σ (f - f_neighbour); nothing flows through the border."""
+@numba.njit(nogil=True, cache=True)
+def _apply(weight, field, out, thread, threads):
+    """Writes w f + Σ (f - f_neighbour); nothing flows through the border."""
     nx, ny, nz = field.shape
-    out = np.empty_like(field)
-    for i in numba.prange(nx):
+    for i in range(thread, nx, threads):
         for j in range(ny):
             for k in range(nz):
                 f = field[i, j, k]
@@ -389,7 +391,6 @@ def _apply(weight, field):
                 if k < nz - 1:
                     value += f - field[i, j, k + 1]
                 out[i, j, k] = value
-    return out
 
 
 def _one_solid(field: Float[np.ndarray, "x y z"], truncation: float) -> Float[np.ndarray, "x y z"]:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from dexloop.core import se3
+from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh
 from dexloop.vision.views import View
@@ -100,7 +101,8 @@ def bake(mesh: Mesh, views: Sequence[View], *, size_px: int = 1024) -> Baked:
         T = se3.inverse(view.T_world_camera)
         intrinsics = np.array([c.fx, c.fy, c.cx, c.cy])
         buffer = depth_buffer(mesh, view)
-        _look(
+        on_all_cores(
+            _look,
             points, normals, T, view.T_world_camera[:3, 3].copy(), intrinsics, np.ascontiguousarray(view.rgb), buffer,
             _inside(view), k, score, colour, source,
         )  # fmt: skip
@@ -211,12 +213,14 @@ def _inside(view: View) -> Float[np.ndarray, "h w"]:
     return np.clip(far / _EDGE_PX - 0.34, 0.0, 1.0).astype(np.float32)
 
 
-@numba.njit(parallel=True, cache=True)
-def _look(points, normals, T, eye, intrinsics, rgb, buffer, inside, number, score, colour, source):
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _look(
+    points, normals, T, eye, intrinsics, rgb, buffer, inside, number, score, colour, source, thread, threads
+):  # fmt: skip
     """Puts the view's colour among each texel's best, if it sees it."""
     h, w = inside.shape
     fx, fy, cx, cy = intrinsics
-    for i in numba.prange(len(points)):
+    for i in range(len(points) * thread // threads, len(points) * (thread + 1) // threads):
         x, y, z = points[i]
         pz = T[2, 0] * x + T[2, 1] * y + T[2, 2] * z + T[2, 3]
         u = fx * (T[0, 0] * x + T[0, 1] * y + T[0, 2] * z + T[0, 3]) / pz + cx

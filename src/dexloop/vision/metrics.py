@@ -5,7 +5,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 from jaxtyping import Bool, Float
-from numba import njit, prange
+from numba import njit
+
+from dexloop.core.cores import on_all_cores
 
 _WINDOW = cv2.getGaussianKernel(11, 1.5).astype(np.float32)
 _C1, _C2 = np.float32(0.01**2), np.float32(0.03**2)
@@ -37,31 +39,32 @@ def ssim_with_gradient(
     """
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     weights = np.ones(a.shape[:2], np.float32) if weight is None else weight.astype(np.float32)
-    alike, terms = _alike(_blur(_products(a, b)), weights)
-    return alike, _gradient(a, b, _blur(terms))
+    products, terms = np.empty((*weights.shape, 15), np.float32), np.empty((*weights.shape, 9), np.float32)
+    alike, gradient = np.empty_like(a), np.empty_like(a)
+    on_all_cores(_products, a, b, products)
+    on_all_cores(_alike, _blur(products), weights, alike, terms)
+    on_all_cores(_gradient, a, b, _blur(terms), gradient)
+    return alike, gradient
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _products(a, b):
-    """Returns a, b, a², b² and a b side by side."""
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _products(a, b, out, thread, threads):
+    """Writes a, b, a², b² and a b side by side."""
     h, w, _ = a.shape
-    out = np.empty((h, w, 15), np.float32)
-    for y in prange(h):
+    for y in range(thread, h, threads):
         for x in range(w):
             for c in range(3):
                 p, q = a[y, x, c], b[y, x, c]
                 out[y, x, c], out[y, x, 3 + c] = p, q
                 out[y, x, 6 + c], out[y, x, 9 + c], out[y, x, 12 + c] = p * p, q * q, p * q
-    return out
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _alike(means, weight):
-    """Returns the similarity, and its derivatives by the means of a, of a² and of a b, times the weight."""
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _alike(means, weight, alike, terms, thread, threads):
+    """Writes the similarity, and its derivatives by the means of a, of a² and of a b, times the weight."""
     h, w, _ = means.shape
-    alike, terms = np.empty((h, w, 3), np.float32), np.empty((h, w, 9), np.float32)
     two = np.float32(2)
-    for y in prange(h):
+    for y in range(thread, h, threads):
         for x in range(w):
             for c in range(3):
                 m, n = means[y, x, c], means[y, x, 3 + c]
@@ -75,19 +78,16 @@ def _alike(means, weight):
                 alike[y, x, c] = s
                 terms[y, x, c], terms[y, x, 3 + c] = weight[y, x] * by_mean, weight[y, x] * by_aa
                 terms[y, x, 6 + c] = weight[y, x] * by_ab
-    return alike, terms
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _gradient(a, b, terms):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _gradient(a, b, terms, out, thread, threads):
     h, w, _ = a.shape
-    out = np.empty((h, w, 3), np.float32)
-    for y in prange(h):
+    for y in range(thread, h, threads):
         for x in range(w):
             for c in range(3):
                 own, other = np.float32(2) * a[y, x, c] * terms[y, x, 3 + c], b[y, x, c] * terms[y, x, 6 + c]
                 out[y, x, c] = terms[y, x, c] + own + other
-    return out
 
 
 def _blur(pictures: Float[np.ndarray, "h w c"]) -> Float[np.ndarray, "h w c"]:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from jaxtyping import Bool, Float
-from numba import njit, prange
+from numba import njit
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
+from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.vision.splats import SH_C0, Splats
 
@@ -134,13 +135,13 @@ def render(
     w, h = camera.width, camera.height
     if where is not None and where.shape != (h, w):
         raise InputError(f"where is {where.shape[1]} x {where.shape[0]} px but the camera {w} x {h} px: cut them alike")
-    n, threads = len(splats), numba.get_num_threads()
+    n = len(splats)
     T = se3.inverse(camera.T_world_camera)
     pose = np.concatenate([T[:3, :3].ravel(), T[:3, 3], camera.T_world_camera[:3, 3]]).astype(np.float32)
     lens = np.array([camera.fx, camera.fy, camera.cx, camera.cy], np.float32)
     flat, box = np.empty((n, _WIDTH), np.float32), np.empty((n, 4), np.int32)
     arrays = (splats.means, splats.log_scales, splats.quats, splats.logits, splats.sh)
-    _project(*arrays, pose, lens, w, h, flat, box, threads)
+    on_all_cores(_project, *arrays, pose, lens, w, h, flat, box)
     seen = np.flatnonzero(box[:, 0] < box[:, 1])
     order = seen[np.argsort(flat[seen, _Z])]
     columns, rows = -(-w // _TILE), -(-h // _TILE)
@@ -150,7 +151,7 @@ def render(
     behind = np.asarray(background, np.float32)
     rgb, rest = np.empty((h, w, 3), np.float32), np.empty((h, w), np.float32)
     sums, median = np.empty((h, w), np.float32), np.empty((h, w), np.float32)
-    _draw(flat, ids, start, tiles, columns, behind, rgb, rest, sums, median, threads)
+    on_all_cores(_draw, flat, ids, start, tiles, columns, behind, rgb, rest, sums, median)
     alpha = 1.0 - rest
     some = np.maximum(alpha, 1e-6)
     depth = sums / some
@@ -160,12 +161,12 @@ def render(
         by_alpha = d_alpha - by_sum * depth
         total = np.einsum("ijk,ijk->ij", rgb, d_rgb) + sums * by_sum + alpha * by_alpha
         entries = np.empty((len(ids), _SUMS), np.float32)
-        _pull_tiles(flat, ids, start, tiles, columns, d_rgb, by_sum, by_alpha, total, entries, threads)
+        on_all_cores(_pull_tiles, flat, ids, start, tiles, columns, d_rgb, by_sum, by_alpha, total, entries)
         means, log_scales, quats, logits, sh = (np.zeros_like(a) for a in arrays)
         by = Gradients(means, log_scales, quats, logits, sh, np.zeros((n, 2), np.float32), np.zeros(6))
-        parts = np.zeros((threads, 6))
+        parts = np.zeros((numba.get_num_threads(), 6))
         given, wanted = (flat, first, slots, entries), (means, log_scales, quats, logits, sh, by.screen)
-        _pull_splats(arrays, pose, lens, given, wanted, parts, threads)
+        on_all_cores(_pull_splats, arrays, pose, lens, given, wanted, parts)
         by.pose[:] = parts.sum(axis=0)
         return by
 
@@ -180,7 +181,7 @@ def _touched(where: Bool[np.ndarray, "h w"], rows: int, columns: int) -> Bool[np
     return np.asarray(padded.reshape(rows, _TILE, columns, _TILE).any(axis=(1, 3)))
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _harmonics(x, y, z, k, b):
     """Writes the first k spherical harmonics of a unit vector."""
     b[0] = _C0
@@ -201,7 +202,7 @@ def _harmonics(x, y, z, k, b):
         b[15] = -_C33 * x * (xx - three * yy)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _harmonics_slope(x, y, z, k, d):
     """Writes the derivatives of the spherical harmonics by x, y, z, as if these were free."""
     d[:k] = _ZERO
@@ -225,7 +226,7 @@ def _harmonics_slope(x, y, z, k, d):
         d[15, 0], d[15, 1] = -three * _C33 * (xx - yy), six * _C33 * xy
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _axes(quats, log_scales, i, R, V):
     """Writes the rotation of a Gaussian, and its axes times their deviations; returns the quaternion's length."""
     w, x, y, z = quats[i, 0], quats[i, 1], quats[i, 2], quats[i, 3]
@@ -241,7 +242,7 @@ def _axes(quats, log_scales, i, R, V):
     return length
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _lens_matrix(p, lens, pose, J, M):
     """Writes the projection's derivative J at camera coordinates p, and M = J W; returns the slopes it was taken at."""
     sx = min(max(p[0] / p[2], -_OBLIQUE), _OBLIQUE)
@@ -254,8 +255,8 @@ def _lens_matrix(p, lens, pose, J, M):
     return sx, sy
 
 
-@njit(nogil=True, cache=True, fastmath=True)
-def _project_part(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, box, thread, threads):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _project(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, box, thread, threads):
     """Writes each Gaussian's ellipse, colour and depth, and the tiles it reaches (left, right, top, bottom)."""
     n, k = sh.shape[0], sh.shape[1]
     columns, rows = (w + _TILE - 1) // _TILE, (h + _TILE - 1) // _TILE
@@ -307,12 +308,6 @@ def _project_part(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, 
             flat[i, _RED + channel] = max(colour, _ZERO)
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _project(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, box, threads):
-    for thread in prange(threads):
-        _project_part(means, log_scales, quats, logits, sh, pose, lens, w, h, flat, box, thread, threads)
-
-
 @njit(nogil=True, cache=True)
 def _bin(order, box, wanted):
     """Lists, for each tile, the Gaussians that reach it, near to far.
@@ -347,7 +342,7 @@ def _bin(order, box, wanted):
     return start, ids, first, slots
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _light_left(S):
     """Whether any pixel of the tile still lets light through."""
     most = _ZERO
@@ -356,8 +351,8 @@ def _light_left(S):
     return most > _LEAST
 
 
-@njit(nogil=True, cache=True, fastmath=True)
-def _draw_part(flat, ids, start, tiles, columns, background, rgb, rest, sums, median, thread, threads):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _draw(flat, ids, start, tiles, columns, background, rgb, rest, sums, median, thread, threads):
     h, w = rest.shape
     # Planes: transmittance, red, green, blue, depth, median depth. In one array, so that no two can overlap.
     S = np.empty(6 * _PLANE, np.float32)
@@ -411,14 +406,8 @@ def _draw_part(flat, ids, start, tiles, columns, background, rgb, rest, sums, me
                 median[top + y, left + x] = S[j + 5 * _PLANE]
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _draw(flat, ids, start, tiles, columns, background, rgb, rest, sums, median, threads):
-    for thread in prange(threads):
-        _draw_part(flat, ids, start, tiles, columns, background, rgb, rest, sums, median, thread, threads)
-
-
-@njit(nogil=True, cache=True, fastmath=True)
-def _pull_tiles_part(flat, ids, start, tiles, columns, d_rgb, d_sum, d_alpha, total, entries, thread, threads):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _pull_tiles(flat, ids, start, tiles, columns, d_rgb, d_sum, d_alpha, total, entries, thread, threads):
     """Writes what each Gaussian of each tile gets back from the tile's pixels."""
     h, w = d_sum.shape
     # Planes: transmittance, what is behind, gradients by red, green, blue, depth, alpha.
@@ -499,14 +488,8 @@ def _pull_tiles_part(flat, ids, start, tiles, columns, d_rgb, d_sum, d_alpha, to
             entries[e, 5], entries[e, 6], entries[e, 7], entries[e, 8], entries[e, 9] = r5, r6, r7, r8, r9
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _pull_tiles(flat, ids, start, tiles, columns, d_rgb, d_sum, d_alpha, total, entries, threads):
-    for thread in prange(threads):
-        _pull_tiles_part(flat, ids, start, tiles, columns, d_rgb, d_sum, d_alpha, total, entries, thread, threads)
-
-
-@njit(nogil=True, cache=True, fastmath=True)
-def _pull_splats_part(splats, pose, lens, given, wanted, parts, thread, threads):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _pull_splats(splats, pose, lens, given, wanted, parts, thread, threads):
     """Carries gradients from ellipses to Gaussians and, summed by thread, to the camera."""
     means, log_scales, quats, logits, sh = splats
     flat, first, slots, entries = given
@@ -616,13 +599,7 @@ def _pull_splats_part(splats, pose, lens, given, wanted, parts, thread, threads)
             parts[thread, r] -= dm[r] + dd[r]
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _pull_splats(splats, pose, lens, given, wanted, parts, threads):
-    for thread in prange(threads):
-        _pull_splats_part(splats, pose, lens, given, wanted, parts, thread, threads)
-
-
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _quat_gradient(quats, i, length, G, d_quats):
     """Writes the gradient by a quaternion of any length from that by its rotation matrix."""
     w, x, y, z = quats[i, 0] / length, quats[i, 1] / length, quats[i, 2] / length, quats[i, 3] / length

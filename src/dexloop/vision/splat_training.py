@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import cv2
 import numpy as np
 from jaxtyping import Bool, Float
-from numba import njit, prange
+from numba import njit
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
+from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.vision.metrics import ssim_with_gradient
 from dexloop.vision.rasterise import Drawing, Gradients
@@ -278,7 +279,7 @@ class _Model:
         for array, pull, (m, v), rate in zip(self._arrays(), pulls, self._moments, rates, strict=True):
             later = 3 if array.ndim == 3 else array.size  # harmonics beyond the constant learn more slowly
             x, g, m, v = (a.reshape(len(a), -1) for a in (array, pull, m, v))
-            _adam(x, g, m, v, np.float32(rate), later, np.float32(c1), np.float32(c2))
+            on_all_cores(_adam, x, g, m, v, np.float32(rate), later, np.float32(c1), np.float32(c2))
 
     def _pressed(self, gradients: Gradients, seen: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the gradients of scales and opacities, with a pull towards flat and opaque."""
@@ -351,11 +352,11 @@ def _split(splats: Splats) -> tuple[Splats, Splats]:
     return next(halves), next(halves)
 
 
-@njit(parallel=True, nogil=True, cache=True, fastmath=True)
-def _adam(x, g, m, v, rate, later, c1, c2):
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _adam(x, g, m, v, rate, later, c1, c2, thread, threads):
     """One step of Adam in place, row by row; columns from `later` on at a twentieth of the rate."""
     b1, b2 = np.float32(_BETA1), np.float32(_BETA2)
-    for i in prange(x.shape[0]):
+    for i in range(len(x) * thread // threads, len(x) * (thread + 1) // threads):
         for j in range(g.shape[1]):
             m[i, j] = b1 * m[i, j] + (np.float32(1) - b1) * g[i, j]
             v[i, j] = b2 * v[i, j] + (np.float32(1) - b2) * g[i, j] * g[i, j]
