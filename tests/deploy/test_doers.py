@@ -53,8 +53,9 @@ def test_a_policy_for_another_robot_is_refused(stage: Stage, pickup: Pickup):
         PolicyDoer(Player(pickup, T_WORLD_BASE, T_WORLD_OBJECT), *_start(pickup), other, T_WORLD_OBJECT, LOAD)
 
 
-def slipping(pickup: Pickup, *, feedback: bool, fall_m: float) -> tuple[MotionDoer, np.ndarray]:
-    """Plays the motion for an object that goes with the palm, and slides out of it evenly once it is lifted."""
+def slipping(pickup: Pickup, *, feedback: bool, fall_m: float, felt: float = 1.0) -> tuple[MotionDoer, np.ndarray]:
+    """Plays the motion for an object that goes with the palm, and slides out of it evenly once it is lifted; fingers
+    feel a share of what is planned."""
     doer, kinematics = MotionDoer(pickup, T_WORLD_BASE, feedback=feedback), Kinematics(ROBOT)
     way, begun = [], None
     for k in range(round((pickup.starts[-1] + 0.2) * doer.rate_hz)):
@@ -65,7 +66,7 @@ def slipping(pickup: Pickup, *, feedback: bool, fall_m: float) -> tuple[MotionDo
             begun = t
         fallen = 0.0 if begun is None else fall_m * min((t - begun) / 0.3, 1.0)
         T = palm @ se3.from_rt(np.eye(3), np.array([0.0, 0.0, 0.1 + fallen]))
-        way.append(doer.step(t, q, np.zeros(2), T, FINE))
+        way.append(doer.step(t, q, felt * pickup.finger_forces(), T, FINE))
     return doer, np.concatenate(way)
 
 
@@ -84,3 +85,13 @@ def test_a_motion_squeezes_what_slips_harder_and_only_then(pickup: Pickup):
     np.testing.assert_allclose(push, 2.2, rtol=1e-3)
     before = t < pickup.starts[LIFT]
     np.testing.assert_allclose(firmer[before], planned[before], atol=1e-9)
+
+
+def test_a_motion_squeezes_harder_what_it_feels_too_little_of(pickup: Pickup):
+    hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]
+    planned, weak, deaf = (
+        slipping(pickup, feedback=feedback, fall_m=0.0, felt=felt)[1][-1, hand] - pickup.hold.q_touch
+        for feedback, felt in ((True, 1.0), (True, 0.4), (False, 0.4))
+    )
+    np.testing.assert_allclose(deaf, planned, atol=1e-9)
+    assert (np.abs(weak) > 1.1 * np.abs(planned)).all()

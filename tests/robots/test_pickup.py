@@ -61,6 +61,31 @@ def test_it_stays_below_what_the_object_bears(scene: Scene, hold: Hold):
     assert one.grip.limited_by == "crush"
 
 
+def test_fingers_that_feel_too_little_squeeze_harder_until_the_lift(scene: Scene, hold: Hold):
+    one, dt = pickup(scene, hold), 0.02
+    planned = one.finger_forces()  # two jaws, which touch with nothing but their tips
+
+    def squeezed(share: float) -> list[float]:
+        """How firmly it squeezes while the jaws feel a share of what their servos ask for."""
+        firm, all_of = 1.0, []
+        for t in np.arange(one.starts[1], one.starts[4], dt):
+            x = np.clip((t - one.starts[2]) / one.cfg.squeeze_s, 0.0, 1.0)
+            firm = one.pressed(t, share * firm * x**3 * (10.0 + x * (6.0 * x - 15.0)) * planned, firm, dt=dt)
+            all_of.append(firm)
+        return all_of
+
+    np.testing.assert_allclose(squeezed(1.0), 1.0)
+    assert set(squeezed(1.4)) == {1.0}, "never less hard than planned"
+    weak = squeezed(0.5)
+    before_squeeze, lift = (int(np.ceil((one.starts[k] - one.starts[1]) / dt)) for k in (2, 3))
+    assert set(weak[:before_squeeze]) == {1.0}
+    assert weak[-1] * 0.5 == pytest.approx(1.0, abs=0.15)
+    assert len(set(weak[lift:])) == 1
+    assert squeezed(0.0)[-1] == one.cfg.firmest
+    fragile = pickup(scene, hold, crush_n=float(planned.sum()))  # of which half is gripped with
+    assert fragile.pressed(one.starts[3] - dt, 0 * planned, 1.15, dt=1.0) == pytest.approx(1.2)
+
+
 def test_what_slips_is_squeezed_harder_and_never_less_hard(scene: Scene, hold: Hold):
     one, cfg = pickup(scene, hold), PickupCfg()
     slips = np.array([0.0, 0.5e-3, 1e-3, 2e-3, 3e-3, 1.0])

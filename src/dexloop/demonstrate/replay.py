@@ -68,7 +68,7 @@ def replay(
         pickups: One a world, all of one robot and with the same timing.
         T_world_object: Where the object stands in each.
         draws: Parameters of each.
-        feedback: Whether what slips is squeezed harder.
+        feedback: Whether what is felt too little of, and what slips, is squeezed harder.
         shake: Whether it is shaken in the end, or held still for as long.
         progress: Told which share is done.
 
@@ -97,6 +97,9 @@ def replay(
         felt.append(bench.step(targets))
         firms.append(firm)
         commands.append(targets[:, -1])
+        if feedback:
+            felt_by = zip(pickups, felt[-1].touch, firm, strict=True)
+            firm = np.array([p.pressed(t[-1], touch, f, dt=bench.dt) for p, touch, f in felt_by])
         if feedback and k >= after:
             seen = np.stack([_in_palm(f) for f in felt[after - few :]])
             slip = np.linalg.norm(seen[-few:].mean(axis=0) - seen[:few].mean(axis=0), axis=1)

@@ -82,11 +82,11 @@ class PolicyDoer:
 
 
 class MotionDoer:
-    """A planned motion that squeezes what slips harder.
+    """A planned motion that squeezes harder what it feels too little of, and what slips.
 
     Args:
         pickup: The motion.
-        feedback: Whether it minds slip.
+        feedback: Whether it minds touch and slip.
         T_world_base: Where the robot stands.
     """
 
@@ -108,12 +108,14 @@ class MotionDoer:
     def step(
         self, t: float, position: np.ndarray, touch: np.ndarray, T_world_object: np.ndarray, fine: np.ndarray
     ) -> np.ndarray:
-        """Goes on as planned, as firmly as the slip so far asks for."""
+        """Goes on as planned, as firmly as touch and slip so far ask for."""
         self._phase = int(self._pickup.phases(np.array([t]))[0])
         T_palm = self._base @ self._kinematics.palm(position)
         self._seen.append(se3.transform(se3.inverse(T_palm), T_world_object[:3, 3]))
         if self._phase >= LIFT and self._lifted is None:
             self._lifted = np.mean(self._seen[-self._few :], axis=0)
+        if self._feedback:
+            self._firm = self._pickup.pressed(t, touch, self._firm, dt=1.0 / self.rate_hz)
         if self._feedback and self._lifted is not None:
             slip = float(np.linalg.norm(np.mean(self._seen[-self._few :], axis=0) - self._lifted))
             self._firm = float(self._pickup.firmness(np.array(slip), self._firm))

@@ -2,7 +2,8 @@
 
 How hard is a matter of belief: contact forces carry the mass that is believed, are ready for the heaviest that is
 likely and the least friction that is likely, and stay below what the object bears. Position servos make the forces:
-their targets lie beyond the surface by torque over stiffness. What slips is squeezed harder.
+their targets lie beyond the surface by torque over stiffness. Where fingertips feel less than they should before it is
+lifted, and where it slips later, it is squeezed harder.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class PickupCfg:
     come_s: float = 1.2
     """How long each part takes [s]."""
     close_s: float = 0.8
-    squeeze_s: float = 0.5
+    squeeze_s: float = 0.8
     lift_s: float = 1.5
     acceleration_m_s2: float = 3.0
     """That the grip is ready for [m/s²]."""
@@ -90,6 +91,8 @@ class PickupCfg:
     """Factor on all forces."""
     crush_share: float = 0.6
     """It is gripped with at most this share of what it bears."""
+    harder_1_s: float = 7.5
+    """How fast the squeeze grows while fingertips feel nothing of what they should, as a share [1/s]."""
     slip_m: float = 1e-3
     """What moves by less in the hand does not slip [m]."""
     firmer_1_m: float = 400.0
@@ -135,6 +138,11 @@ class Pickup:
         squeeze = Squeeze(embodiment, model)
         self.grip = grip(squeeze, hold, T_world_object, self.touch, load, cfg)
         self._firmest = _firmest(self.grip, load, cfg)
+        tips = [tip.body for tip in embodiment.fingertips]
+        self._tip_forces = np.zeros(len(tips))
+        for link, force in zip(hold.links, self.grip.normal, strict=True):
+            if link in tips:
+                self._tip_forces[tips.index(link)] += force
         contacts = hold.contacts(T_world_object, load.friction)
         self._push = squeeze.targets(self.touch, contacts, self.grip).q[self._hand] - hold.q_touch
         ends = np.cumsum([cfg.come_s, cfg.close_s, cfg.squeeze_s, cfg.lift_s])
@@ -161,6 +169,23 @@ class Pickup:
         hand = self.hold.q_open + close[..., None] * (self.hold.q_touch - self.hold.q_open)
         q[..., self._hand] = hand + (squeeze * np.asarray(firmness))[..., None] * self._push
         return np.clip(q, *self.embodiment.position_limits.T)
+
+    def pressed(self, t: float, touch_n: Float[np.ndarray, " f"], before: float, *, dt: float) -> float:
+        """Returns how much harder to squeeze from now on, so that fingertips feel what they should: objects give way,
+        and hands touch them elsewhere than planned. Before the squeeze and after it nothing changes.
+
+        Args:
+            t: Since it stood before the object, open [s].
+            touch_n: What each fingertip feels [N].
+            before: How much harder it was squeezed until now.
+            dt: For how long [s].
+        """
+        begin, end = self.starts[2:4]
+        planned, tips = float(self._tip_forces.sum()), self._tip_forces > 0.0
+        if not (begin <= t < end and planned > 0.0):
+            return before
+        missing = _ease((t - begin) / (end - begin)) - float(np.asarray(touch_n)[tips].sum()) / planned
+        return float(np.clip(before + self.cfg.harder_1_s * dt * missing, 1.0, self._firmest))
 
     def firmness(self, slip_m: Float[np.ndarray, "*m"], before: Float[np.ndarray, "*m"] | float = 1.0) -> np.ndarray:
         """Returns how much harder to squeeze what has slipped by so much; never less hard than before, and never so

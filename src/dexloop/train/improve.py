@@ -149,9 +149,10 @@ class _Corrections:
         dt = 1.0 / acting.brain.contract.rate_hz
         commands, phases = [], []
         for k, p in enumerate(self._pickups):
-            self._firm[k] = float(p.firmness(slip[k], self._firm[k]))
             # As demonstrations are timed: a phase is chosen at the moment before its first one.
             t = np.array([p.starts[phase[k]] + clock[k] + (2.0 * dt if phase[k] == 0 else 0.0)])
+            self._firm[k] = p.pressed(float(t[0]) - dt, seen.touch[k], self._firm[k], dt=dt)
+            self._firm[k] = float(p.firmness(slip[k], self._firm[k]))
             commands.append(p.command(t, self._firm[k])[0])
             phases.append(min(int(p.phases(t)[0]), int(phase[k]) + 1))
         command, then = np.stack(commands), np.array(phases)
