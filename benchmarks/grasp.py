@@ -90,7 +90,7 @@ WAYS = {
 
 
 def run() -> list[Metric]:
-    jobs = [(name, seed) for name in OBJECTS for seed in SEEDS]
+    jobs = [(name, seed) for seed in SEEDS for name in OBJECTS]  # a part of them is of all objects
     pulls = [(name, mass, way) for name in OBJECTS for mass in MASSES_KG for way in ("true mass", "fixed squeeze")]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), initializer=one_core) as pool:
         shown = dict(zip(OBJECTS, pool.map(shown_holds, OBJECTS), strict=True))
