@@ -233,9 +233,15 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
             rig, MotionDoer(pickup, base, feedback=way.feedback), road_there, senses, robot, shake,
             note=lambda _seen: witness.pull(), moment=witness.moment, ended=witness.ended,
         )  # fmt: skip
+    except _Over:
+        pass
     except HaltError:
-        witness.ended()
+        witness.judged()
     return witness.said
+
+
+class _Over(Exception):
+    """The verdict is known: how the object is put down is not asked, and takes as long again."""
 
 
 @dataclass
@@ -270,7 +276,12 @@ class _Witness:
         self._over |= self.judge.slip_m > 0.05 or self.judge.turn_rad > np.deg2rad(15.0)
 
     def ended(self) -> None:
-        """Notes the verdict before the object is put down."""
+        """Notes the verdict, and ends the trial."""
+        self.judged()
+        raise _Over
+
+    def judged(self) -> None:
+        """Notes the verdict."""
         self.judge.push(np.zeros(3))
         self.said = self.judge.verdict()
         if self.mass_kg is not None and self.said in ("held", "slipped"):
