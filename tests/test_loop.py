@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from dexloop import loop as looping
-from dexloop.capture.plans import FreeMotion, Press
+from dexloop.capture.plans import FreeMotion, Lift, Press, Push, describe
 from dexloop.core.artifact import Artifact, load_arrays, write_text, writing
 from dexloop.core.artifacts import Demos, Episodes, Ledger, Policy
 from dexloop.core.capture import StreamInfo
 from dexloop.core.errors import HaltError
 from dexloop.core.run import Run
-from dexloop.loop import PLANS, TOLD, Cfgs, Decisions, Round, _guess, _record, _record_first, loop
+from dexloop.identify.design import Design, Ranked
+from dexloop.loop import PLANS, TOLD, Cfgs, Decisions, Round, _guess, _record, _record_best, _record_first, loop
 from dexloop.loop_cfg import LoopCfg
 from dexloop.rig.protocol import Features, Samples
 from dexloop.rig.recorder import Recorder
@@ -80,6 +81,41 @@ def test_only_a_robot_that_feels_presses(kinds: tuple[str, ...], monkeypatch: py
     done = _record_first(rig, PLANS, Path("unused"), lambda _text, _done: None)  # type: ignore[arg-type]
     assert done == [plan for plan in PLANS if "touch" in kinds or not isinstance(plan, Press)]
     assert any(isinstance(plan, Press) for plan in PLANS)
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["a bench set up anew", "always the same robot"])
+def test_a_motion_in_which_the_robot_was_stopped_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, anew: bool
+):
+    plans = [Lift(), Push(speed_m_s=0.3)]
+    design = Design(tuple(
+        Ranked(SimpleNamespace(words=type(p).__name__, plan=describe(p)), 2.0 - k, {}, 1) for k, p in enumerate(plans)
+    ))  # type: ignore[arg-type]  # fmt: skip
+    monkeypatch.setattr(Ranked, "words", property(lambda self: self.candidate.words))
+    done: list[Any] = []
+
+    def record(_rig: Any, given: Any, *_: Any) -> None:
+        done.append(given[0])
+        if isinstance(given[0], Lift):
+            raise HaltError("it was stopped: fingertip force; look at it, then reset it")
+
+    monkeypatch.setattr(looping, "_record", record)
+    same = object()
+    place: Any = SimpleNamespace(recording=lambda _number: object() if anew else same)
+    file = tmp_path / "decisions.jsonl"
+    go = lambda: _record_best(  # noqa: E731
+        design, place, 1, tmp_path / "push_1" / "motion", ("object.mass",), Decisions(file), lambda *_: None
+    )
+    if not anew:
+        with pytest.raises(HaltError, match=r"fingertip force.*start again after that, and another motion is chosen"):
+            go()
+        assert done == plans[:1]
+    go()
+    assert done == plans
+    assert "another motion is chosen" in file.read_text()
+    design = Design(design.ranked[:1])
+    with pytest.raises(HaltError, match="in each motion"):
+        go()
 
 
 def test_a_decision_that_was_torn_is_made_again(tmp_path: Path):

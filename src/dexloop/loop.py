@@ -32,6 +32,7 @@ from dexloop.demonstrate.stage import demonstrate
 from dexloop.deploy.cfg import DeployCfg
 from dexloop.deploy.stage import Witness, deploy
 from dexloop.identify.cfg import IdentifyCfg
+from dexloop.identify.design import Design
 from dexloop.identify.stage import identify
 from dexloop.loop_cfg import LoopCfg
 from dexloop.next_motion import plan_after
@@ -188,6 +189,9 @@ class Decisions:
             with storage_errors(file):
                 write_text(file, whole.decode() + "\n" * bool(whole))
 
+    def __contains__(self, what: str) -> bool:
+        return what in self._said
+
     def note(self, what: str, why: str, details: Mapping[str, Any] | None = None) -> bool:
         """Writes a decision down; returns whether it is a new one."""
         if what in self._said:
@@ -287,21 +291,42 @@ def _more(
 ) -> tuple[Capture, Belief]:
     """Records the motion that should tell most about some parameters, and identifies again from all there is."""
     new, both, found = (folder / name for name in ("motion", "1_capture", "3_identify"))
-    if not _there(new):
-        chosen = list(motions)
-        why = "they were suggested"
-        if not chosen:
-            design = plan_after(made, recorded, belief, cfg=changed(cfgs.identify, parameters=wanted), progress=tell)
-            best = design.ranked[0]
-            chosen = [_plan(best.candidate.plan)]
-            why = f"{best.words} is expected to tell most about {' and '.join(wanted)}"
-        log.note(f"motion for {folder.name}", why, {"plans": [describe(p) for p in chosen]})
-        _record(place.recording(number), chosen, new, tell)
+    if not _there(new) and motions:
+        log.note(f"motion for {folder.name}", "they were suggested", {"plans": [describe(p) for p in motions]})
+        _record(place.recording(number), motions, new, tell)
+    elif not _there(new):
+        design = plan_after(made, recorded, belief, cfg=changed(cfgs.identify, parameters=wanted), progress=tell)
+        _record_best(design, place, number, new, wanted, log, tell)
     if not _there(both):
         merge([recorded, Capture.open(new)], both)
     if not _there(found):
         identify(made, Capture.open(both), found, cfg=cfgs.identify, progress=tell)
     return Capture.open(both), Belief.open(found)
+
+
+def _record_best(
+    design: Design, place: Place, number: int, path: Path, wanted: tuple[str, ...], log: Decisions, tell: Progress
+) -> None:
+    """Records the best motion of those in which the robot was not stopped: one that it cannot do is not tried again.
+
+    Raises:
+        HaltError: The robot was stopped and has to be looked at, or no motion is left.
+    """
+    for ranked in design:
+        plan, stopped = ranked.candidate.plan, f"stopped in {path.parent.name}: {ranked.candidate.words}"
+        if stopped in log:
+            continue
+        why = f"{ranked.words} is expected to tell most about {' and '.join(wanted)}"
+        log.note(f"motion for {path.parent.name}: {ranked.candidate.words}", why, {"plans": [dict(plan)]})
+        rig = place.recording(number)
+        try:
+            _record(rig, [_plan(plan)], path, tell)
+            return
+        except HaltError as error:
+            log.note(stopped, f"{error}; another motion is chosen")
+            if rig is place.recording(number):
+                raise HaltError(f"{error}; start again after that, and another motion is chosen") from error
+    raise HaltError(f"the robot was stopped in each motion that could be recorded for {path.parent.name}")
 
 
 def _again(
