@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dexloop.capture.bench import Box, picture
-from dexloop.capture.motions import plan_motion
+from dexloop.capture.motions import BACK_M, plan_motion
 from dexloop.capture.plans import FreeMotion, Lift, Press, Push
 from dexloop.capture.postures import pinch_sites, poke
 from dexloop.core import se3
@@ -123,6 +123,25 @@ def test_a_lift_straddles_the_object_and_rises(benches, robot):
     rise = 0.5 * (a + b)[top, 2] - 0.5 * (a + b)[held, 2]
     assert rise == pytest.approx(0.05, abs=5e-3)
     np.testing.assert_allclose(0.5 * (a + b)[0, :2], box.centre[:2], atol=5e-3)
+
+
+@pytest.mark.parametrize("robot", ["dex16@wrist", "gripper@arm7"])
+def test_what_meets_the_table_too_early_is_let_go_of_above_it(benches, robot):
+    bench = benches[robot]
+    motion = plan_motion(Lift(height_m=0.05), bench, RATE)
+    down = motion.put_down
+    assert down is not None
+    assert down.lowering.start == round(motion.markers["lower"] * RATE)
+    row = down.lowering[len(down.lowering) // 2]
+    way = np.vstack([motion.action[row], down.let_go(motion.action, row), down.retreat])
+    limits = bench.robot.speed_limits / RATE
+    assert (np.abs(np.diff(way, axis=0)) <= 1.01 * limits).all(), "no jump anywhere, nor into the retreat"
+    a, b = (tips(bench, way, site) for site in pinch_sites(bench.robot))
+    gap, height = np.linalg.norm(a - b, axis=1), 0.5 * (a + b)[:, 2]
+    opened = int(np.argmax(gap > gap[0] + 0.005))
+    assert height[opened] > height[0] + 0.5 * BACK_M, "it is lifted before it is let go of"
+    assert height[: -len(down.retreat)].min() > height[0] - 0.02, "and nothing goes on down"
+    np.testing.assert_allclose(way[-1], bench.robot.home, atol=1e-6)
 
 
 def test_a_lift_pinches_where_it_is_told(benches):

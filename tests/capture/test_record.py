@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dexloop.capture import FreeMotion, HumanVideo, Push, Scan, capture
+from dexloop.capture import FreeMotion, HumanVideo, Lift, Push, Scan, capture
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.core.status import Level
@@ -47,6 +47,15 @@ def test_the_object_is_put_back_before_each_push(tmp_path):
     made = capture(Lab(QUICK).rig(), [Push(settle_s=0.1)] * 2, tmp_path / "c")
     first, second = (made.recording(f"push_{k}").stream("object_pose").value[:10, :3].mean(axis=0) for k in (1, 2))
     np.testing.assert_allclose(first, second, atol=0.004)
+
+
+@pytest.mark.parametrize("name", ["spread_jar", "meat_can"])
+def test_what_slips_in_the_hand_or_out_of_it_is_not_pressed_onto_the_table(tmp_path, name):
+    """The jar slips by 20 mm, the can falls: on the way down the hand pressed both with more than sensors bear."""
+    recorded = capture(Lab(LabCfg(object=name, seed=202, video=False)).rig(), Lift(), tmp_path / "c")
+    touch = recorded.recording("lift").stream("touch")
+    assert touch.value.max() < 0.6 * touch.info.limits[0][1]
+    assert "rose" in recorded.status.message or name == "spread_jar"
 
 
 def test_a_plan_that_cannot_be_done_moves_nothing(tmp_path):

@@ -43,6 +43,8 @@ BESIDE_M = 0.06
 """Between fingertip and object where the table is pressed."""
 STRENGTH = 0.8
 """Fraction of the motors' strength that a press may take: they also carry the finger."""
+BACK_M = 0.005
+"""How far what meets the table too early is lifted before it is let go of."""
 STOP_M_S2 = 12.0
 """How hard the finger brakes when it lets the object coast: harder than friction does."""
 
@@ -56,6 +58,34 @@ class Motion:
     retreat: Float[Array, "c n"]
     markers: dict[str, float] = field(default_factory=dict)
     """Named moments [s after the action begins]."""
+    put_down: PutDown | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PutDown:
+    """How an object is put down that has slipped, and so meets the table before it should, or fell already."""
+
+    lowering: range
+    """Rows of the action in which it is lowered."""
+    opening: range
+    """And those in which it is let go of."""
+    back: int
+    """So many rows it is lifted again before that."""
+    arm: tuple[int, ...]
+    """Columns that carry the hand."""
+    retreat: Float[Array, "d n"]
+    """The way home from where it was held up, with the hand open."""
+
+    def let_go(self, action: Float[Array, "b n"], row: int) -> Float[Array, "m n"]:
+        """Returns what follows where it meets the table at a row, or is missed: lift it a little, let go of it there,
+        and go back up with the hand open. Further down it would be pressed onto the table."""
+        arm, first = list(self.arm), self.lowering.start
+        there = max(row - self.back, first)
+        opening = action[self.opening.start : self.opening.stop].copy()
+        opening[:, arm] = action[there, arm]
+        up = np.tile(opening[-1], (there - first + 1, 1))
+        up[:, arm] = action[first : there + 1, arm][::-1]
+        return np.vstack([action[there : row + 1][::-1], opening, up])
 
 
 def plan_motion(plan: FreeMotion | Press | Push | Lift, bench: Bench, rate_hz: float) -> Motion:
@@ -219,11 +249,22 @@ def _lift(plan: Lift, bench: Bench, rate_hz: float) -> Motion:
     lift = _ease(closed, raised, max(plan.height_m / 0.1, 0.4), rate_hz)
     hold = np.repeat(raised[None], round(plan.hold_s * rate_hz), axis=0)
     wait = np.repeat(closed[None], round(0.3 * rate_hz), axis=0)
-    action = np.vstack([close, wait, lift, hold, lift[::-1], wait, close[::-1]])
+    lower = _ease(raised, closed, max(plan.height_m / 0.05, 0.4), rate_hz)
+    action = np.vstack([close, wait, lift, hold, lower, wait, close[::-1]])
     ends = np.cumsum([len(close) + len(wait), len(lift), len(hold)]) / rate_hz
     approach = _through(bench, [robot.home, higher, opened], rate_hz, ignore_object=True)
     retreat = _through(bench, [opened, higher, robot.home], rate_hz, ignore_object=True)
-    return Motion(approach, action, retreat, dict(zip(("lift", "hold", "lower"), ends.tolist(), strict=True)))
+    arm, begin = [robot.joints.index(j) for j in robot.arm_joints], len(close) + len(wait) + len(lift) + len(hold)
+    released = opened.copy()
+    released[arm] = raised[arm]
+    home = _through(bench, [released, robot.home], rate_hz, ignore_object=True)
+    put_down = PutDown(
+        range(begin, begin + len(lower)), range(len(action) - len(close), len(action)),
+        round(len(lower) * BACK_M / plan.height_m), tuple(arm), home,
+    )  # fmt: skip
+    return Motion(
+        approach, action, retreat, dict(zip(("lift", "hold", "lower"), ends.tolist(), strict=True)), put_down
+    )  # fmt: skip
 
 
 def _straddle(

@@ -17,7 +17,7 @@ from dexloop.core.artifact import require_free
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.rig.guarded import Guarded
-from dexloop.rig.protocol import Operator, Rig
+from dexloop.rig.protocol import Observation, Operator, Rig
 from dexloop.rig.recorder import Recorder
 
 Progress = Callable[[str, float], None]
@@ -25,6 +25,12 @@ Progress = Callable[[str, float], None]
 
 _OBSERVE_S = 0.1
 """How often what arrived is written down."""
+_FEEL_S = 0.02
+"""How often while something is put down."""
+_MET, _MET_N = 1.5, 2.0
+"""It has met the table where a fingertip feels so many times what it felt before, and so much more [N]."""
+_NOTHING_N = 0.5
+"""Where all fingertips feel less there is nothing in the hand [N]."""
 _NAMES = {
     Scan: "scan", FreeMotion: "free_motion", Press: "press", Push: "push", Lift: "lift", HumanVideo: "human",
 }  # fmt: skip
@@ -107,18 +113,62 @@ def _move(rig: Rig, plan: Plan, name: str, motion: Motion, recorder: Recorder, t
     rig.observe()  # what came before is not part of the recording
     recorder.start(name, plan=describe(plan))
     begin = rig.now()
-    _drive(rig, motion.action, recorder, lambda done: tell(name, done))
+    home = _act(rig, motion, recorder, lambda done: tell(name, done))
     recorder.finish_recording(check, {k: begin + t for k, t in motion.markers.items()})
-    _drive(rig, motion.retreat, None, lambda done: tell(f"{name}: retreat", done))
+    _drive(rig, home, None, lambda done: tell(f"{name}: retreat", done))
+
+
+def _act(rig: Rig, motion: Motion, recorder: Recorder, tell: Callable[[float], None]) -> Float[np.ndarray, "c n"]:
+    """Does what is recorded, and returns the way home from there.
+
+    What has slipped in the hand meets the table before it should: where fingertips feel that, it is let go of there,
+    and not pressed onto the table. If nothing is left in the hand, it does not go down.
+    """
+    touch, down = next((s.name for s in rig.features.streams if s.kind == "touch"), None), motion.put_down
+    if down is None or touch is None:
+        _drive(rig, motion.action, recorder, tell)
+        return motion.retreat
+    before, lowering, after = np.split(motion.action, [down.lowering.start, down.lowering.stop])
+    held, met = 0.0, False
+
+    def feel(seen: Observation) -> float:
+        samples = seen.samples.get(touch)
+        return float(samples.value.max()) if samples is not None and len(samples.t) else held
+
+    def holds(seen: Observation) -> bool:
+        nonlocal held
+        held = feel(seen)
+        return False
+
+    def meets(seen: Observation) -> bool:
+        nonlocal met
+        met = held < _NOTHING_N or feel(seen) > _MET * held + _MET_N
+        return met
+
+    ends = np.cumsum([len(before), len(lowering)]) / len(motion.action)
+    _drive(rig, before, recorder, lambda done: tell(done * ends[0]), until=holds)
+    sent = _drive(
+        rig, lowering, recorder, lambda done: tell(ends[0] + done * (ends[1] - ends[0])), until=meets, every_s=_FEEL_S
+    )  # fmt: skip
+    rest = down.let_go(motion.action, down.lowering[sent - 1]) if met else after
+    _drive(rig, rest, recorder, lambda done: tell(ends[1] + done * (1.0 - ends[1])))
+    return down.retreat if met else motion.retreat
 
 
 def _drive(
-    rig: Rig, targets: Float[np.ndarray, "m n"], recorder: Recorder | None, tell: Callable[[float], None]
-) -> None:
-    """Sends a target every control period, on the rig's own time."""
+    rig: Rig,
+    targets: Float[np.ndarray, "m n"],
+    recorder: Recorder | None,
+    tell: Callable[[float], None],
+    *,
+    until: Callable[[Observation], bool] = lambda _seen: False,
+    every_s: float = _OBSERVE_S,
+) -> int:
+    """Sends a target every control period, on the rig's own time, until something is observed or all are sent; returns
+    how many were."""
     command = rig.features.command
     assert command is not None
-    begin, every = rig.now(), max(round(_OBSERVE_S * command.rate_hz), 1)
+    begin, every = rig.now(), max(round(every_s * command.rate_hz), 1)
     for k, target in enumerate(targets):
         rig.send(target)
         rig.sleep(max(begin + (k + 1) / command.rate_hz - rig.now(), 0.0))
@@ -127,6 +177,9 @@ def _drive(
             if recorder is not None:
                 recorder.append(observation)
             tell((k + 1) / len(targets))
+            if until(observation):
+                return k + 1
+    return len(targets)
 
 
 def _film(rig: Rig, plan: Plan, name: str, recorder: Recorder, tell: Progress) -> None:
