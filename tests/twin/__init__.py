@@ -11,9 +11,11 @@ import numpy as np
 from dexloop.core import se3
 from dexloop.core.camera import Camera
 from dexloop.lab.prints import mat_texture
+from dexloop.twin.frames import Frame
 from dexloop.vision.board import Board
 from dexloop.vision.views import View
 
+CAMERA = Camera.from_fov("phone", 400, 300, 0.85)
 BOARD = Board(square_m=0.05, marker_m=0.038)
 BOARD_AT = (0.16, 0.16)
 _PX_PER_M = 1100.0
@@ -91,6 +93,18 @@ def shoot(T: np.ndarray, camera: Camera, boxes: tuple[Box, ...] = BOXES, *, seed
     noise = np.random.default_rng(seed).normal(0, 1.5, rgb.shape)
     small = label[_FINE // 2 :: _FINE, _FINE // 2 :: _FINE]
     return View(f"v{seed:03d}", camera, T, np.clip(rgb + noise, 0, 255).astype(np.uint8)), small
+
+
+@cache
+def scan(n: int = 14) -> tuple[list[Frame], np.ndarray]:
+    """A scan, and T_world_camera of its pictures."""
+    T = path(n)
+    views = [shoot(pose, CAMERA, seed=k)[0] for k, pose in enumerate(T)]
+    return [Frame(v.name, k, v.rgb, CAMERA, 1.0) for k, v in enumerate(views)], T
+
+
+def errors_m(views: tuple[View, ...], T: np.ndarray) -> np.ndarray:
+    return np.array([np.linalg.norm(v.T_world_camera[:3, 3] - T[int(v.name[1:])][:3, 3]) for v in views])
 
 
 @cache

@@ -15,9 +15,9 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError, UnknownName
 from dexloop.sim.shape import Mesh
+from dexloop.vision.cores import on_all_cores
 
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254}
 """Lengths in metres."""

@@ -19,10 +19,11 @@ from dexloop.core.laps import Laps
 from dexloop.core.status import Level, Status, worst
 from dexloop.sim.parts import Table, Thing
 from dexloop.sim.shape import Mesh, Shape
-from dexloop.twin.cameras import Cameras, locate
+from dexloop.twin.cameras import Cameras
 from dexloop.twin.cfg import TwinCfg
 from dexloop.twin.export import Settled, export, settle, write_mjcf, write_obj
 from dexloop.twin.frames import choose_frames
+from dexloop.twin.locate import locate
 from dexloop.twin.masks import Objects, SeenObject, find_objects, object_from_masks, read_masks, with_masks
 from dexloop.twin.mesh import Fitness, check, mend, read, simplify, smooth, solid
 from dexloop.twin.parts import Decomposition, convex_parts

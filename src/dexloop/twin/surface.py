@@ -24,9 +24,9 @@ from jaxtyping import Bool, Float
 from scipy import ndimage
 
 from dexloop.core import se3
-from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh
+from dexloop.vision.cores import on_all_cores
 from dexloop.vision.views import View
 
 _TRUNCATION = 3.0

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from dexloop.core import se3
-from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
 from dexloop.sim.shape import Mesh
+from dexloop.vision.cores import on_all_cores
 from dexloop.vision.views import View
 
 _BEST = 4

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numba import njit
 
-from dexloop.core.cores import on_all_cores
+from dexloop.vision.cores import on_all_cores
 
 _WINDOW = cv2.getGaussianKernel(11, 1.5).astype(np.float32)
 _C1, _C2 = np.float32(0.01**2), np.float32(0.03**2)

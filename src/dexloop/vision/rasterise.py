@@ -19,8 +19,8 @@ from numba import njit
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
-from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
+from dexloop.vision.cores import on_all_cores
 from dexloop.vision.splats import SH_C0, Splats
 
 NEAR_M = 0.01

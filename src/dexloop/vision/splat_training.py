@@ -12,8 +12,8 @@ from numba import njit
 
 from dexloop.core import se3
 from dexloop.core.camera import Camera
-from dexloop.core.cores import on_all_cores
 from dexloop.core.errors import InputError
+from dexloop.vision.cores import on_all_cores
 from dexloop.vision.metrics import ssim_with_gradient
 from dexloop.vision.rasterise import Drawing, Gradients
 from dexloop.vision.splat_gpu import renderer

@@ -5,7 +5,7 @@ import numba
 import numpy as np
 import pytest
 
-from dexloop.core.cores import on_all_cores
+from dexloop.vision.cores import on_all_cores
 
 
 def count(seen: np.ndarray, thread: int, threads: int) -> None:
