@@ -41,7 +41,7 @@ from dexloop.lab.known_twin import known_twin
 from dexloop.lab.objects import OBJECTS, make
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.hold import Hold, from_arrays, to_arrays
-from dexloop.robots.pickup import Load, best_pickup
+from dexloop.robots.pickup import Load, PickupCfg, best_pickup
 from dexloop.robots.shake import Shake
 from dexloop.robots.staging import open_scene, robot_of, scene_of, standing
 from dexloop.sim.parts import Table, Thing
@@ -58,6 +58,8 @@ labs would take a day."""
 RATE_HZ = 250.0
 PULL_S = 2.0
 """How long the object is pulled in each of six directions [s]."""
+PULL_M_S2 = 10.0
+"""How hard, for each kilogram [N/kg]."""
 MASSES_KG = (0.03, 0.1, 0.3, 1.0)
 FEW = 5
 """Trials of each object with wrong or no knowledge; with the right one it is five times as many."""
@@ -222,7 +224,7 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     base = np.asarray(rig.features.robot["T_world_base"])
     scene = scene_of([Table(), Thing(SEEN_BY, lab.object.shape, NOMINAL_KG, pose=tuple(se3.to_pose(T)))], robot, base)
     try:
-        _, pickup = best_pickup(robot, scene.model, holds, T, load_of(lab, found, way))
+        _, pickup = best_pickup(robot, scene.model, holds, T, load_of(lab, found, way), _ready_for(mass_kg))
         road_there = road(robot, scene.model, pickup.before, RATE_HZ, qpos=scene.model.qpos0)
     except DexloopError:
         return "unreachable"
@@ -238,6 +240,11 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     except HaltError:
         witness.judged()
     return witness.said
+
+
+def _ready_for(pulled_kg: float | None) -> PickupCfg:
+    """Returns what a grip is ready for: a shake, or to be pulled with ten newtons a kilogram."""
+    return PickupCfg() if pulled_kg is None else PickupCfg(acceleration_m_s2=PULL_M_S2)
 
 
 class _Over(Exception):
@@ -262,6 +269,7 @@ class _Witness:
         if np.isfinite(at.hold) and not np.isfinite(self._up):
             self._up = at.hold
             if self.mass_kg is not None:
+                self.said = self.judge.verdict()
                 self.judge.gripped()  # what it slipped while it was lifted is not asked here
 
     def pull(self) -> None:
@@ -271,7 +279,7 @@ class _Witness:
         turn = int((self.now() - self._up - 0.5) // PULL_S)
         force = np.zeros(3)
         if 0 <= turn < 6:
-            force[turn // 2] = (10.0 if turn % 2 == 0 else -10.0) * self.mass_kg
+            force[turn // 2] = (PULL_M_S2 if turn % 2 == 0 else -PULL_M_S2) * self.mass_kg
         self.judge.push(force)
         self._over |= self.judge.slip_m > 0.05 or self.judge.turn_rad > np.deg2rad(15.0)
 
@@ -283,6 +291,7 @@ class _Witness:
     def judged(self) -> None:
         """Notes the verdict."""
         self.judge.push(np.zeros(3))
-        self.said = self.judge.verdict()
-        if self.mass_kg is not None and self.said in ("held", "slipped"):
-            self.said = "moved" if self._over else "held"
+        if self.mass_kg is None:
+            self.said = self.judge.verdict()
+        elif self.said in ("held", "slipped"):  # it was up when it was first pulled
+            self.said = "crushed" if self.judge.verdict() == "crushed" else "moved" if self._over else "held"
