@@ -1,5 +1,6 @@
 import os
-import signal
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -34,14 +35,27 @@ def test_what_goes_wrong_in_a_thread_is_not_lost():
         on_all_cores(fail)
 
 
+FORKED = """
+import os, signal
+import numpy as np
+from dexloop.vision.cores import on_all_cores
+
+def count(seen, thread, threads):
+    for i in range(thread, len(seen), threads):
+        seen[i] += 1
+
+on_all_cores(count, np.zeros(10))  # so that there are threads, which the child will not have
+child = os.fork()
+if child == 0:
+    signal.alarm(10)  # rather than wait forever
+    seen = np.zeros(10)
+    on_all_cores(count, seen)
+    os._exit(0 if (seen == 1).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
-    on_all_cores(count, np.zeros(10))  # so that there are threads, which the child will not have
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)  # rather than wait forever
-        seen = np.zeros(10)
-        on_all_cores(count, seen)
-        os._exit(0 if (seen == 1).all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    # In a process of its own: others that were imported here mind forks.
+    subprocess.run([sys.executable, "-c", FORKED], check=True, env={**os.environ, "NUMBA_NUM_THREADS": "2"})
