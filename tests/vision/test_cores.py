@@ -14,7 +14,7 @@ def count(seen: np.ndarray, thread: int, threads: int) -> None:
         seen[i] += 1
 
 
-@pytest.mark.parametrize("threads", [1, numba.config.NUMBA_NUM_THREADS])
+@pytest.mark.parametrize("threads", [1, numba.get_num_threads()])
 def test_each_row_is_done_once(threads):
     before = numba.get_num_threads()
     numba.set_num_threads(threads)
@@ -36,7 +36,7 @@ def test_what_goes_wrong_in_a_thread_is_not_lost():
 
 
 FORKED = """
-import os, signal
+import os, signal, time
 import numpy as np
 from dexloop.vision.cores import on_all_cores
 
@@ -44,7 +44,7 @@ def count(seen, thread, threads):
     for i in range(thread, len(seen), threads):
         seen[i] += 1
 
-on_all_cores(count, np.zeros(10))  # so that there are threads, which the child will not have
+on_all_cores(lambda thread, threads: time.sleep(0.05))  # so that there are all threads, which the child will not have
 child = os.fork()
 if child == 0:
     signal.alarm(10)  # rather than wait forever

@@ -27,4 +27,4 @@ def on_all_cores(part: Callable[..., None], *args: object) -> None:
 @functools.cache
 def _pool(_process: int) -> ThreadPoolExecutor:
     """Returns threads of this process: those of a parent are not there after a fork."""
-    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "cores")
+    return ThreadPoolExecutor(os.cpu_count(), "cores")
