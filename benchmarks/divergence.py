@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grasp import SEEN_BY, shown_holds
+from benchmarks.grasp import SEEN_BY, rehearsed, shown_holds
 from benchmarks.identify import one_core
 from benchmarks.kept import kept
 from benchmarks.metric import Metric
@@ -29,7 +29,7 @@ from dexloop.core.errors import DexloopError, InputError
 from dexloop.deploy.doers import MotionDoer
 from dexloop.deploy.senses import Senses, mean_pose
 from dexloop.deploy.stage import guarded
-from dexloop.deploy.trial import Moments, attempt, road
+from dexloop.deploy.trial import Moments, attempt
 from dexloop.lab import Lab, LabCfg
 from dexloop.lab.objects import OBJECTS
 from dexloop.lab.truth import Truth
@@ -38,7 +38,7 @@ from dexloop.rig.protocol import Observation, Rig, Samples
 from dexloop.rig.recorder import Recorder
 from dexloop.robots.catalog import load as load_robot
 from dexloop.robots.hold import from_arrays
-from dexloop.robots.pickup import Load, best_pickup
+from dexloop.robots.pickup import Load
 from dexloop.robots.shake import Shake
 from dexloop.robots.staging import scene_of
 from dexloop.robots.traces import traces
@@ -155,8 +155,10 @@ def audited(lab: Lab, real: Lab, shift: np.ndarray, shown: dict[str, Any]) -> tu
     if not shown:
         raise InputError("no way to hold it was found")  # counts as a cause that was not named
     holds = from_arrays({k: np.array(v) for k, v in shown.items()})
-    _, pickup = best_pickup(robot, scene.model, holds, T, load)
-    way = road(robot, scene.model, pickup.before, 250.0, qpos=scene.model.qpos0)
+    chosen = rehearsed(robot, scene, holds, T, load)
+    if chosen is None:
+        raise InputError("the robot gets to none of the holds")
+    pickup, way = chosen
     at = Moments(0.0)
 
     def note(now: Moments) -> None:

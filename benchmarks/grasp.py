@@ -1,6 +1,7 @@
 """Grasps in the lab: eight objects taken up with what was identified, and with wrong or no knowledge of the mass.
 
-Ways to hold each object come from one film of a human hand. A trial lifts by 10 cm, holds for 3 s and shakes; a slip of
+Ways to hold each object come from one film of a human hand; which one to take is rehearsed in simulation, with what the
+trial is told of the object. A trial lifts by 10 cm, holds for 3 s and shakes; a slip of
 more than 1 cm, a drop or a crush is a failure. The motion is that of `robots.pickup`, which policies are taught from.
 """
 
@@ -27,6 +28,7 @@ from dexloop.core import se3
 from dexloop.core.errors import DexloopError, HaltError
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.holds import find_holds
+from dexloop.demonstrate.rehearse import rehearse
 from dexloop.demonstrate.retarget import Retargeter
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import watch
@@ -40,11 +42,14 @@ from dexloop.lab.judge import Judge
 from dexloop.lab.known_twin import known_twin
 from dexloop.lab.objects import OBJECTS, make
 from dexloop.robots.catalog import load as load_robot
+from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import Hold, from_arrays, to_arrays
-from dexloop.robots.pickup import Load, PickupCfg, best_pickup
+from dexloop.robots.pickup import Load, Pickup, PickupCfg
 from dexloop.robots.shake import Shake
 from dexloop.robots.staging import open_scene, robot_of, scene_of, standing
+from dexloop.sim.believed import Draws
 from dexloop.sim.parts import Table, Thing
+from dexloop.sim.scene import Scene
 from dexloop.sim.shape import shape_of
 
 FILM_SEED = 690
@@ -63,6 +68,12 @@ PULL_M_S2 = 10.0
 MASSES_KG = (0.03, 0.1, 0.3, 1.0)
 FEW = 5
 """Trials of each object with wrong or no knowledge; with the right one it is five times as many."""
+MANY = 12
+"""Holds of each object, of which trials choose."""
+LIKELY = 1.2
+"""The friction that is likely, over the least that is."""
+FIRM_M = 3e-3
+"""A hold in which the object moves by less, in simulation, is as good as any [m]."""
 NOMINAL_KG, NOMINAL_FRICTION = 0.2, 0.5
 """What one would guess who has measured nothing."""
 
@@ -162,7 +173,7 @@ def _holds(name: str) -> dict[str, Any]:
     touching = Touching(scene, robot, name, standing(scene, watched.T_world_object))
     found = find_holds(
         touching, retargeter, seen.T_world_palm[watched.grasp], seen.q[watched.grasp],
-        mass_kg=1.4 * make(name).mass_kg, com=np.zeros(3), tries=cfg.tries, most=cfg.holds,
+        mass_kg=1.4 * make(name).mass_kg, com=np.zeros(3), tries=cfg.tries, most=MANY,
     )  # fmt: skip
     said = ", ".join(f"{h.kind} {h.friction_needed:.2f}" for h in found.holds)
     print(f"holds of {name}: {said or found.reasons}", file=sys.stderr, flush=True)
@@ -222,12 +233,13 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     senses.hear(seen)
     T = mean_pose(seen.samples["object_pose"].value)
     base = np.asarray(rig.features.robot["T_world_base"])
-    scene = scene_of([Table(), Thing(SEEN_BY, lab.object.shape, NOMINAL_KG, pose=tuple(se3.to_pose(T)))], robot, base)
-    try:
-        _, pickup = best_pickup(robot, scene.model, holds, T, load_of(lab, found, way), _ready_for(mass_kg))
-        road_there = road(robot, scene.model, pickup.before, RATE_HZ, qpos=scene.model.qpos0)
-    except DexloopError:
+    load = load_of(lab, found, way)
+    thing = Thing(SEEN_BY, lab.object.shape, load.mass_kg, pose=tuple(se3.to_pose(T)), com=load.com)
+    scene = scene_of([Table(), thing], robot, base)
+    chosen = rehearsed(robot, scene, holds, T, load, _ready_for(mass_kg), feedback=way.feedback)
+    if chosen is None:
         return "unreachable"
+    pickup, road_there = chosen
     witness = _Witness(judge, mass_kg, rig.now)
     shake = Shake() if mass_kg is None else Shake(hold_s=0.5, shake_s=6 * PULL_S, far_m=0.0)
     try:
@@ -240,6 +252,37 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     except HaltError:
         witness.judged()
     return witness.said
+
+
+def rehearsed(
+    robot: Embodiment,
+    scene: Scene,
+    holds: Sequence[Hold],
+    T_world_object: np.ndarray,
+    load: Load,
+    cfg: PickupCfg = PickupCfg(),  # noqa: B008 - frozen
+    *,
+    feedback: bool = True,
+) -> tuple[Pickup, np.ndarray] | None:
+    """Rehearses holds in simulation with what is believed, as `demonstrate` does, and returns the first that does well,
+    or the best, with the way there; None if the robot gets to none of them."""
+    mass, friction = [load.mass_kg, load.mass_high_kg], np.array([LIKELY * load.friction, load.friction])
+    draws = Draws(("object.mass",), (1,), np.array(mass)[:, None]).with_hand_friction(friction)
+    best: tuple[tuple[float, float], Pickup, np.ndarray] | None = None
+    for hold in holds:
+        went = rehearse(
+            robot, scene, SEEN_BY, hold, T_world_object, load, draws, cfg=cfg, feedback=feedback
+        )  # fmt: skip
+        if went.pickup is None or (best is not None and went.rank >= best[0]):
+            continue
+        try:
+            way = road(robot, scene.model, went.pickup.before, RATE_HZ, qpos=scene.model.qpos0)
+        except DexloopError:
+            continue
+        best = went.rank, went.pickup, way
+        if went.share == 1.0 and max(went.slips_m) < FIRM_M:
+            break
+    return best[1:] if best else None
 
 
 def _ready_for(pulled_kg: float | None) -> PickupCfg:

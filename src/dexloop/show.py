@@ -211,8 +211,11 @@ def demonstrated(command: Demonstrate) -> int:
     if command.json:
         console.say_json({**meta, "status": made.status.to_json(), "demos": str(made.path)})
         return 0
-    rows = [(h["kind"], f"{h['friction_needed']:.2f}", f"{100 * h['held']:.0f} %") for h in meta["holds"]]
-    console.show(rows, ("hold", "friction it needs", "held in simulation"))
+    rows = [
+        (h["kind"], f"{h['friction_needed']:.2f}", f"{100 * h['held']:.0f} %", f"{1e3 * h['slip_m']:.1f} mm")
+        for h in meta["holds"]
+    ]
+    console.show(rows, ("hold", "friction it needs", "held in simulation", "slip"))
     console.say(str(made.status))
     console.say(f"demonstrations: {made.path}")
     return 0

@@ -7,10 +7,7 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.episodes import variations
-from dexloop.demonstrate.holds import find_holds
 from dexloop.demonstrate.replay import replay
-from dexloop.demonstrate.retarget import Retargeter
-from dexloop.demonstrate.touching import Touching
 from dexloop.robots.hold import Hold
 from dexloop.robots.outcome import DROPPED, HELD, MISSED, SLIPPED
 from dexloop.robots.pickup import PHASES, Load, Pickup
@@ -29,15 +26,7 @@ def scene() -> Scene:
 
 @pytest.fixture(scope="module")
 def hold(scene: Scene) -> Hold:
-    """A pinch by two jaws, found as any other: from above, somewhere near the middle."""
-    robot = boxes.robot("gripper@wrist")
-    touching = Touching(scene, robot, "box", boxes.T_WORLD_OBJECT)
-    T = boxes.from_above()
-    T[:3, 3] = boxes.T_WORLD_OBJECT[:3, 3] + [0.0, 0.0, 0.1]
-    opened = robot.position_limits[[robot.joints.index(j) for j in robot.hand_joints], 1]
-    found = find_holds(touching, Retargeter(robot), T, opened, mass_kg=0.2, com=np.zeros(3), tries=40, most=1)
-    assert found.holds, found.reasons
-    return found.holds[0]
+    return boxes.pinch_by_jaws(scene)
 
 
 def draws(masses: list[float], frictions: list[float]) -> Draws:

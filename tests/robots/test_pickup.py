@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mujoco
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from dexloop.core import se3
 from dexloop.core.errors import InputError
 from dexloop.robots.hold import Hold
 from dexloop.robots.kinematics import Kinematics
-from dexloop.robots.pickup import PHASES, Load, Pickup, PickupCfg, best_pickup
+from dexloop.robots.pickup import PHASES, Load, Pickup, PickupCfg
 from dexloop.sim.scene import Scene
 from tests.robots.pinched import HALF, ROBOT, T_WORLD_OBJECT, box_scene, pinch
 
@@ -123,19 +121,7 @@ def test_bad_loads_are_refused():
             Load(*bad)
 
 
-def test_the_hold_that_carries_more_is_chosen(scene: Scene, hold: Hold):
-    # Jaws that push down from above lift nothing, whatever is written beside them.
-    bad = replace(hold, normals=np.tile([0.0, 0.0, -1.0], (2, 1)), friction_needed=0.1)
-    number, chosen = best_pickup(ROBOT, scene.model, [bad, hold], T_WORLD_OBJECT, Load(0.2, 0.24, 0.4))
-    assert number == 1
-    assert chosen.grip.feasible
-    number, _ = best_pickup(ROBOT, scene.model, [hold, bad, hold], T_WORLD_OBJECT, Load(0.2, 0.24, 0.4))
-    assert number == 0
-
-
-def test_an_object_out_of_reach_of_all_holds_is_an_error(scene: Scene, hold: Hold):
+def test_an_object_out_of_reach_is_an_error(scene: Scene, hold: Hold):
     far = se3.from_rt(np.eye(3), np.array([9.0, 0.0, 0.0]))
     with pytest.raises(InputError, match="does not get to the object"):
-        best_pickup(ROBOT, scene.model, [hold], far, Load(0.2, 0.24, 0.4))
-    with pytest.raises(InputError, match="no hold"):
-        best_pickup(ROBOT, scene.model, [], T_WORLD_OBJECT, Load(0.2, 0.24, 0.4))
+        Pickup(ROBOT, scene.model, hold, far, Load(0.2, 0.24, 0.4))

@@ -25,9 +25,9 @@ class DemonstrateCfg:
     tries: int = 240
     """Ways to hold it that are tried around the one that was shown."""
     holds: int = 6
-    """Of those found, how many are replayed."""
+    """Of those found, how many are rehearsed; twice as many have a first try."""
     worlds: int = 12
-    """In how many simulated worlds, drawn from the belief, each is replayed."""
+    """In how many simulated worlds, drawn from the belief, each is rehearsed."""
     keep: float = 0.8
     """Share of the worlds in which a hold must hold."""
     taught: int = 1

@@ -23,7 +23,8 @@ from dexloop.demonstrate.cfg import DemonstrateCfg
 from dexloop.demonstrate.episodes import variations
 from dexloop.demonstrate.holds import Found, find_holds
 from dexloop.demonstrate.holds_figure import holds_figure
-from dexloop.demonstrate.replay import RATE_HZ, replay
+from dexloop.demonstrate.rehearse import Rehearsed, best_of
+from dexloop.demonstrate.replay import RATE_HZ
 from dexloop.demonstrate.retarget import Retargeted, Retargeter
 from dexloop.demonstrate.retarget_figure import retarget_figure
 from dexloop.demonstrate.touching import Touching
@@ -31,7 +32,7 @@ from dexloop.demonstrate.watching import Watched, watch
 from dexloop.policy.fields import POINTS
 from dexloop.robots.embodiment import Embodiment
 from dexloop.robots.hold import Hold, to_arrays
-from dexloop.robots.pickup import Load, Pickup
+from dexloop.robots.pickup import Load
 from dexloop.robots.pointcloud import collides, surface
 from dexloop.robots.staging import open_scene, robot_of, standing
 from dexloop.sim.believed import draw
@@ -42,6 +43,9 @@ from dexloop.vision.hand_figure import hand_figure
 from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
+
+_LOOKED_AT, _LOOK = 2, 2
+"""How many times as many holds as are rehearsed in all worlds are looked at first, and in how many worlds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +60,8 @@ class Shown:
     retargeted: Retargeted
     found: Found
     load: Load
-    shares: tuple[float, ...]
-    """In which share of the worlds each hold held."""
-    outcomes: tuple[dict[str, int], ...]
-    """How each hold's replays ended."""
+    rehearsed: tuple[tuple[Hold, Rehearsed], ...]
+    """The holds that did best at a first look, and how they did in all worlds; the best first."""
     kept: tuple[Hold, ...]
     episodes: dict[str, np.ndarray]
     varied: dict[str, int]
@@ -121,20 +123,23 @@ def learn(
     touching = Touching(scene, robot, thing, standing(scene, watched.T_world_object))
     found = find_holds(
         touching, retargeter, retargeted.T_world_palm[watched.grasp], retargeted.q[watched.grasp],
-        mass_kg=load.mass_high_kg, com=np.array(load.com), tries=cfg.tries, most=cfg.holds, seed=cfg.seed,
+        mass_kg=load.mass_high_kg, com=np.array(load.com), tries=cfg.tries, most=_LOOKED_AT * cfg.holds, seed=cfg.seed,
         progress=lambda done: tell("looking for holds", done),
     )  # fmt: skip
     if not found.holds:
         reasons = ", ".join(f"{why} ({n})" for why, n in Counter(found.reasons).most_common(3))
         raise InputError(f"no way to hold {thing} was found near the one that was shown: {reasons}; film another grasp")
-    shares, outcomes = _replayed(robot, scene, thing, found.holds, touching.T_world_object, load, belief, cfg, tell)
-    best = sorted(range(len(shares)), key=lambda k: -shares[k])  # stable: what needs less friction stays first
-    kept = tuple(found.holds[k] for k in best if shares[k] >= cfg.keep)
+    rehearsed = best_of(
+        robot, scene, thing, found.holds, touching.T_world_object, load, draw(belief, scene, cfg.worlds, seed=cfg.seed),
+        look=_LOOK, most=cfg.holds, progress=lambda done: tell("rehearsing holds", done),
+    )  # fmt: skip
+    kept = tuple(hold for hold, went in rehearsed if went.share >= cfg.keep)
     if not kept:
-        said = ", ".join(f"{n} {why}" for why, n in sum((Counter(o) for o in outcomes), Counter()).most_common())
+        ends = sum((Counter(went.outcomes) for _, went in rehearsed), Counter())
+        said = ", ".join(f"{n} {why}" for why, n in ends.most_common())
         raise InputError(
-            f"no hold of {thing} holds in simulation ({said} of {cfg.worlds * len(found.holds)}): film another grasp, "
-            f"look farther with --tries, or be content with less with --keep"
+            f"no hold of {thing} holds in simulation ({said} of {ends.total()}): film another grasp, look farther with "
+            f"--tries, or be content with less with --keep"
         )
     draws = draw(belief, scene, cfg.episodes, seed=cfg.seed + 1)
     episodes, ended = variations(
@@ -142,7 +147,7 @@ def learn(
         frictions=cfg.frictions, progress=lambda done: tell("making demonstrations", done),
     )  # fmt: skip
     return Shown(
-        robot, base, scene, thing, watched, retargeted, found, load, tuple(shares), tuple(outcomes), kept, episodes,
+        robot, base, scene, thing, watched, retargeted, found, load, tuple(rehearsed), kept, episodes,
         dict(Counter(ended)), cfg.frictions,
     )  # fmt: skip
 
@@ -191,36 +196,6 @@ def _crush(film: Recording, cfg: DemonstrateCfg) -> float:
     return said or np.inf
 
 
-def _replayed(
-    robot: Embodiment,
-    scene: Scene,
-    thing: str,
-    holds: tuple[Hold, ...],
-    T_world_object: np.ndarray,
-    load: Load,
-    belief: Belief,
-    cfg: DemonstrateCfg,
-    tell: Progress,
-) -> tuple[list[float], list[dict[str, int]]]:
-    """Replays each hold in worlds drawn from the belief."""
-    draws = draw(belief, scene, cfg.worlds, seed=cfg.seed)
-    poses = np.repeat(T_world_object[None], cfg.worlds, axis=0)
-    shares, outcomes = [], []
-    for k, hold in enumerate(holds):
-        tell("replaying holds", k / len(holds))
-        try:
-            pickup = Pickup(robot, scene.model, hold, T_world_object, load)
-        except InputError:
-            shares.append(0.0)
-            outcomes.append({"out of reach": cfg.worlds})
-            continue
-        done = replay(scene, thing, [pickup] * cfg.worlds, poses, draws)
-        shares.append(float(done.held.mean()))
-        outcomes.append(dict(Counter(done.outcome)))
-    tell("replaying holds", 1.0)
-    return shares, outcomes
-
-
 def _write(draft: Draft, shown: Shown) -> None:
     with storage_errors(draft.folder):
         save_arrays(draft.folder / "demos.npz", **shown.episodes)
@@ -247,8 +222,14 @@ def _write(draft: Draft, shown: Shown) -> None:
         "tried": shown.found.tried,
         "reasons": shown.found.reasons,
         "holds": [
-            {"kind": h.kind, "friction_needed": h.friction_needed, "held": s, "outcomes": o}
-            for h, s, o in zip(shown.found.holds, shown.shares, shown.outcomes, strict=True)
+            {
+                "kind": h.kind,
+                "friction_needed": h.friction_needed,
+                "held": went.share,
+                "outcomes": went.outcomes,
+                "slip_m": min(went.rank[1], 1.0),
+            }
+            for h, went in shown.rehearsed
         ],
         "kept": len(shown.kept),
         "episodes": count,
@@ -256,7 +237,7 @@ def _write(draft: Draft, shown: Shown) -> None:
         "frictions": list(shown.frictions),
     }
     said = (
-        f"{len(shown.kept)} of {len(shown.found.holds)} ways to hold {shown.thing} hold in simulation; "
+        f"{len(shown.kept)} of {len(shown.rehearsed)} ways to hold {shown.thing} hold in simulation; "
         f"{count} demonstrations"
     )
     draft.status = Status(Level.OK, "demonstrated", said)

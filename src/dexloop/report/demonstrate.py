@@ -28,8 +28,8 @@ def demonstrate_section(demos: Demos) -> str:
     parts = [
         f"<p>{meta['frames']} frames show a {'right' if meta['right'] else 'left'} hand "
         f"({100 * meta['frames_seen']:.0f} % of them measured, the rest bridged). Of {meta['tried']} postures around "
-        f"the one shown, {len(meta['holds'])} were replayed in worlds drawn from the belief, and {meta['kept']} were "
-        f"kept.</p>",
+        f"the one shown, the best {len(meta['holds'])} were rehearsed in worlds drawn from the belief, and "
+        f"{meta['kept']} were kept.</p>",
         _holds(meta["holds"]),
         _reasons(meta["reasons"]),
     ]
@@ -65,10 +65,11 @@ def force_figure(arrays: dict[str, np.ndarray]) -> Figure:
 def _holds(holds: list[dict]) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(h['kind'])}</td><td>{h['friction_needed']:.2f}</td><td>{100 * h['held']:.0f} %</td>"
+        f"<td>{1e3 * h['slip_m']:.1f}</td>"
         f"<td>{html.escape(', '.join(f'{n} {what}' for what, n in h['outcomes'].items()))}</td></tr>"
         for h in holds
     )
-    head = "<tr><th>hold</th><th>friction it needs</th><th>held</th><th>outcomes</th></tr>"
+    head = "<tr><th>hold</th><th>friction it needs</th><th>held</th><th>slip [mm]</th><th>outcomes</th></tr>"
     return f"<table>{head}{rows}</table>"
 
 

@@ -8,7 +8,6 @@ lifted, and where it slips later, it is squeezed harder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -27,8 +26,6 @@ from dexloop.robots.squeeze import Squeeze
 
 _HEAVY, _SLIPPERY = 0.975, 0.1
 """Quantiles of mass and friction that a grip is ready for."""
-_ALIKE = 0.02
-"""Shares of a load that differ by less are the same."""
 PHASES = ("come", "close", "squeeze", "lift", "hold")
 """In the order in which they follow each other."""
 
@@ -215,38 +212,6 @@ class Pickup:
         if not found.converged:
             raise InputError(f"{robot.name} does not get to the object: {found.status.message}")
         return found.q
-
-
-def best_pickup(
-    embodiment: Embodiment,
-    model: mujoco.MjModel,
-    holds: Sequence[Hold],
-    T_world_object: Float[np.ndarray, "4 4"],
-    load: Load,
-    cfg: PickupCfg = PickupCfg(),  # noqa: B008 - frozen
-) -> tuple[int, Pickup]:
-    """Returns the hold that carries most of this load here, the first of those that carry alike, and its number.
-
-    Args: as of `Pickup`; the better holds come first.
-
-    Raises:
-        InputError: The arm gets to none of them.
-    """
-    best: tuple[int, Pickup] | None = None
-    refused = "there is no hold to choose from"
-    for k, hold in enumerate(holds):
-        try:
-            pickup = Pickup(embodiment, model, hold, T_world_object, load, cfg)
-        except InputError as error:
-            refused = str(error)
-            continue
-        if best is None or pickup.grip.held > best[1].grip.held + _ALIKE:
-            best = k, pickup
-        if best[1].grip.feasible:
-            break
-    if best is None:
-        raise InputError(refused)
-    return best
 
 
 def grip(
