@@ -234,7 +234,7 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     T = mean_pose(seen.samples["object_pose"].value)
     base = np.asarray(rig.features.robot["T_world_base"])
     load = load_of(lab, found, way)
-    thing = Thing(SEEN_BY, lab.object.shape, load.mass_kg, pose=tuple(se3.to_pose(T)), com=load.com)
+    thing = Thing(SEEN_BY, lab.object.shape, load.mass_kg, pose=tuple(se3.to_pose(T)))
     scene = scene_of([Table(), thing], robot, base)
     chosen = rehearsed(robot, scene, holds, T, load, _ready_for(mass_kg), feedback=way.feedback)
     if chosen is None:
@@ -266,8 +266,9 @@ def rehearsed(
 ) -> tuple[Pickup, np.ndarray] | None:
     """Rehearses holds in simulation with what is believed, as `demonstrate` does, and returns the first that does well,
     or the best, with the way there; None if the robot gets to none of them."""
-    mass, friction = [load.mass_kg, load.mass_high_kg], np.array([LIKELY * load.friction, load.friction])
-    draws = Draws(("object.mass",), (1,), np.array(mass)[:, None]).with_hand_friction(friction)
+    likely = np.array([[load.mass_kg, *load.com], [load.mass_high_kg, *load.com]])
+    draws = Draws(("object.mass", "object.com"), (1, 3), likely)
+    draws = draws.with_hand_friction(np.array([LIKELY * load.friction, load.friction]))
     best: tuple[tuple[float, float], Pickup, np.ndarray] | None = None
     for hold in holds:
         went = rehearse(
