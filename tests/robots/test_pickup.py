@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
@@ -96,6 +98,21 @@ def test_what_slips_is_squeezed_harder_and_never_less_hard(scene: Scene, hold: H
     hand = [ROBOT.joints.index(j) for j in ROBOT.hand_joints]
     push = [one.command(t, f)[0, hand] - hold.q_touch for f in (1.0, 1.5)]
     np.testing.assert_allclose(push[1], 1.5 * push[0], rtol=1e-9)
+
+
+def test_a_pinch_is_squeezed_no_harder_than_all_its_motors_can(scene: Scene, hold: Hold):
+    def firmest(mass_kg: float, kind: str) -> float:
+        load = Load(mass_kg, 1.2 * mass_kg, 0.4)
+        one = Pickup(ROBOT, scene.model, replace(hold, kind=kind), T_WORLD_OBJECT, load, PickupCfg(firmest=1e6))
+        return float(one.firmness(np.array(1e6)))
+
+    room = firmest(0.2, "pinch")
+    assert 2.0 < room < 1e3
+    jaws = [ROBOT.joints.index(j) for j in hold.joints]
+    limit = min(ROBOT.effort_limits[jaws])  # a jaw that slides presses as hard as its motor pulls
+    assert room * pickup(scene, hold, 0.2).grip.normal.max() == pytest.approx(limit, rel=0.02)
+    assert firmest(10.0, "pinch") < 1.5  # more than its motors can carry
+    assert firmest(0.2, "enclose") == 1e6  # what lies in the palm is not pressed out of it
 
 
 @pytest.mark.parametrize(("believed", "holds"), [(0.2, True), (0.02, False)])

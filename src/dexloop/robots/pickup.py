@@ -19,7 +19,7 @@ from dexloop.core.artifact import load_arrays
 from dexloop.core.artifacts import Belief
 from dexloop.core.errors import InputError
 from dexloop.robots.embodiment import Embodiment
-from dexloop.robots.grip import Grip, carrying_wrench, hold_forces, required_wrenches
+from dexloop.robots.grip import Grip, Motors, carrying_wrench, hold_forces, required_wrenches
 from dexloop.robots.hold import Hold
 from dexloop.robots.kinematics import IkCfg, Kinematics, solve_ik
 from dexloop.robots.squeeze import Squeeze
@@ -134,13 +134,14 @@ class Pickup:
         self.above = self._reach(se3.from_rt(np.eye(3), np.array([0.0, 0.0, cfg.lift_m])) @ T, self.touch)
         squeeze = Squeeze(embodiment, model)
         self.grip = grip(squeeze, hold, T_world_object, self.touch, load, cfg)
-        self._firmest = _firmest(self.grip, load, cfg)
         tips = [tip.body for tip in embodiment.fingertips]
         self._tip_forces = np.zeros(len(tips))
         for link, force in zip(hold.links, self.grip.normal, strict=True):
             if link in tips:
                 self._tip_forces[tips.index(link)] += force
         contacts = hold.contacts(T_world_object, load.friction)
+        balanced_by = squeeze.motors(self.touch, contacts) if hold.kind == "pinch" else None
+        self._firmest = _firmest(self.grip, load, cfg, balanced_by)
         self._push = squeeze.targets(self.touch, contacts, self.grip).q[self._hand] - hold.q_touch
         ends = np.cumsum([cfg.come_s, cfg.close_s, cfg.squeeze_s, cfg.lift_s])
         self.starts = np.concatenate([[0.0], ends])
@@ -236,11 +237,22 @@ def grip(
     )
 
 
-def _firmest(grip: Grip, load: Load, cfg: PickupCfg) -> float:
-    """Returns how much harder than planned an object may be squeezed."""
+def _firmest(grip: Grip, load: Load, cfg: PickupCfg, balanced_by: Motors | None) -> float:
+    """Returns how much harder than planned an object may be squeezed.
+
+    A pinch holds because its forces balance. Where one motor is at its limit and others go on they no longer do, and
+    what is slippery is pressed out of the fingers. What lies in the palm stays there.
+    """
     planned = 0.5 * float(grip.normal.sum())
     bears = cfg.crush_share * load.crush_n / planned if planned > 0 else np.inf
-    return max(min(cfg.firmest, bears), 1.0)
+    return max(min(cfg.firmest, bears, _room(grip, balanced_by) if balanced_by else np.inf), 1.0)
+
+
+def _room(grip: Grip, motors: Motors) -> float:
+    """Returns how many times the planned torques the motors can do, all of them."""
+    limit = np.where(grip.torques > 0.0, motors.high, -motors.low)
+    share = np.abs(grip.torques) / np.maximum(limit, 1e-9)
+    return 1.0 / max(float(share.max(initial=0.0)), 1e-9)
 
 
 def fingers_of_bodies(robot: Embodiment) -> dict[str, str]:
