@@ -102,3 +102,13 @@ def test_a_hand_far_away_pinches_nothing(touching: Touching, retargeter: Retarge
     far[1, 3] = 0.4
     with pytest.raises(Unfit, match="misses"):
         pinch(touching, retargeter, far, shown, np.random.default_rng(0), anywhere=False)
+
+
+def test_a_heavy_box_that_was_shown_from_above_is_also_enclosed_from_a_side(
+    touching: Touching, retargeter: Retargeter, shown: np.ndarray
+):
+    found = find_holds(touching, retargeter, boxes.from_above(), shown, mass_kg=0.6, com=np.zeros(3), tries=120, most=8)
+    sides = [h for h in found.holds if abs((boxes.T_WORLD_OBJECT @ h.T_object_palm)[2, 2]) < 0.3]
+    assert sides
+    assert {h.kind for h in sides} == {"enclose"}
+    assert len([h for h in found.holds if h.kind == "enclose"]) <= 6  # others may be where these do not get to

@@ -56,7 +56,7 @@ def test_feedback_holds_what_is_heavier_and_more_slippery_than_believed(scene: S
     pickup = Pickup(robot, scene.model, hold, boxes.T_WORLD_OBJECT, Load(0.06, 0.066, 0.9))
     poses = boxes.T_WORLD_OBJECT[None]
     alone, helped = (
-        replay(scene, "box", [pickup], poses, draws([0.15], [0.6]), feedback=feedback) for feedback in (False, True)
+        replay(scene, "box", [pickup], poses, draws([0.25], [0.5]), feedback=feedback) for feedback in (False, True)
     )
     assert (alone.firmness == 1.0).all()
     assert not alone.held[0]

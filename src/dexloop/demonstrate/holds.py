@@ -26,8 +26,12 @@ _NEAR, _FAR = np.array([0.012, 0.010, 0.012, 0.12, 0.12, 0.20]), np.array([0.03,
 _LITTLE = np.array([0.006, 0.006, 0.006, 0.08, 0.08, 0.08])
 """And by which the second half of the tries differs from the best of the first half."""
 _PARENTS = 6
+_ASIDE_M, _HEIGHTS = 0.12, (0.25, 0.75)
+"""How far from the object's middle a palm begins that comes from the side [m], and at which shares of its height."""
 _FEW, _PATIENCE = 12, 3
 """As long as fewer holds than this were found, it goes on, up to so many times as long."""
+_OF_A_KIND = 0.75
+"""Share of the holds that are returned which one kind may take: where its palm does not get to, another's may."""
 _ALIKE_M = 0.015
 """Two holds whose palms are nearer than this, on average over the object's size, are one."""
 _IN_THE_WAY_M = 0.004
@@ -67,7 +71,8 @@ def find_holds(
         hand: Hand joints as shown [rad or m].
         mass_kg: To be held, on the safe side.
         com: Centre of mass in the object's frame [m].
-        tries: How many postures are tried, pinching and enclosing in turn; more where that gives few holds.
+        tries: How many postures are tried, pinching and enclosing in turn, the latter also from sides from which
+            nobody showed it; more where that gives few holds.
         most: How many holds to return.
         seed: Of the random numbers.
         progress: Told which share is done.
@@ -83,6 +88,8 @@ def find_holds(
         kind = parent.kind if parent else ("pinch", "enclose")[k % 2]
         if parent:
             T, shown, spread = touching.T_world_object @ parent.T_object_palm, parent.q_touch, _LITTLE
+        elif k % 4 == 3:
+            T, shown, spread = _from_a_side(touching, rng), hand, _LITTLE
         else:
             T, shown, spread = T_world_palm, hand, (_FAR if k % 4 >= 2 else _NEAR) * (k > 1)
         T = T @ se3.exp(rng.standard_normal(6) * spread)
@@ -104,11 +111,24 @@ def find_holds(
             reasons[f"{hold.kind}: motors too weak"] += 1
         elif any(_apart(hold, other) < _ALIKE_M for other in kept):
             reasons[f"{hold.kind}: like a better one"] += 1
-        elif len(kept) < most:
+        elif len(kept) < most and sum(h.kind == hold.kind for h in kept) < np.ceil(_OF_A_KIND * most):
             kept.append(hold)
         else:
             reasons[f"{hold.kind}: better ones were found"] += 1
     return Found(tuple(kept), k, dict(reasons))
+
+
+def _from_a_side(touching: Touching, rng: np.random.Generator) -> Float[np.ndarray, "4 4"]:
+    """Returns a palm that faces the object's middle from any side, with fingers around it level with the table.
+
+    Who shows a grasp from above has stronger fingertips than a robot: from the side its palm and thumb bear the load.
+    """
+    around = rng.uniform(-np.pi, np.pi)
+    z = np.array([np.cos(around), np.sin(around), 0.0])
+    y = np.array([0.0, 0.0, rng.choice([-1.0, 1.0])])
+    height = rng.uniform(*_HEIGHTS) * (touching.top_z - touching.table_z)
+    at = np.array([*touching.middle[:2], touching.table_z + height]) - _ASIDE_M * z
+    return se3.from_rt(np.stack([np.cross(y, z), y, z], axis=1), at)
 
 
 def _way_is_free(touching: Touching, posture: Posture) -> None:
