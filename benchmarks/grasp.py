@@ -271,9 +271,7 @@ def rehearsed(
     draws = draws.with_hand_friction(np.array([LIKELY * load.friction, load.friction]))
     best: tuple[tuple[float, float], Pickup, np.ndarray] | None = None
     for hold in holds:
-        went = rehearse(
-            robot, scene, SEEN_BY, hold, T_world_object, load, draws, cfg=cfg, feedback=feedback
-        )  # fmt: skip
+        [went] = rehearse(robot, scene, SEEN_BY, [hold], T_world_object, load, draws, cfg=cfg, feedback=feedback)
         if went.pickup is None or (best is not None and went.rank >= best[0]):
             continue
         try:

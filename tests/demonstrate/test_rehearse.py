@@ -57,14 +57,15 @@ def test_only_the_best_of_a_first_look_are_rehearsed_in_all_worlds(scene: Scene,
         boxes.robot(JAWS), scene, "box", [beside(hold), hold], boxes.T_WORLD_OBJECT, LOAD, WORLDS, look=1, most=1
     )
     assert [each[0] for each in tried] == [hold]
-    whole = rehearse(boxes.robot(JAWS), scene, "box", hold, boxes.T_WORLD_OBJECT, LOAD, WORLDS)
+    [whole] = rehearse(boxes.robot(JAWS), scene, "box", [hold], boxes.T_WORLD_OBJECT, LOAD, WORLDS)
     assert tried[0][1].outcome == whole.outcome  # in two pieces or in one
     np.testing.assert_allclose(tried[0][1].slips_m, whole.slips_m, atol=1e-9)
 
 
 def test_a_hold_out_of_reach_is_the_worst(scene: Scene, hold: Hold):
     far = replace(hold, T_object_palm=se3.from_rt(np.eye(3), np.array([9.0, 0, 0])) @ hold.T_object_palm)
-    went = rehearse(boxes.robot(JAWS), scene, "box", far, boxes.T_WORLD_OBJECT, LOAD, WORLDS)
+    reached, went = rehearse(boxes.robot(JAWS), scene, "box", [hold, far], boxes.T_WORLD_OBJECT, LOAD, WORLDS)
+    assert reached.outcomes == {HELD: 3}  # beside one that is not
     assert went.pickup is None
     assert went.outcomes == {OUT_OF_REACH: 3}
     assert went.rank > Rehearsed((MISSED,), (0.3,), None).rank

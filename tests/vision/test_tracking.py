@@ -91,6 +91,19 @@ def test_finds_it_again_where_somebody_put_it(cube: MeshAppearance):
     assert angle[3:].max() < np.radians(1.5)
 
 
+def test_ends_when_that_is_enough(pushed: films.Film, cube: MeshAppearance):
+    told = []
+
+    def enough(poses: np.ndarray, lost: np.ndarray) -> bool:
+        told.append((poses.shape, lost.shape))
+        return len(poses) == 3
+
+    whole = track(pushed.frames[:5], pushed.camera, cube, films.rough(pushed.truth[0]))
+    part = track(pushed.frames, pushed.camera, cube, films.rough(pushed.truth[0]), enough=enough)
+    assert told == [((k, 4, 4), (k,)) for k in (1, 2, 3)]
+    np.testing.assert_array_equal(part.pose, whole.pose[:3])
+
+
 def test_what_cannot_be_seen_is_unsure():
     """An even cylinder: its turn about its own axis is anybody's guess, all else is not."""
     poses = films.slide(0.05, 5)

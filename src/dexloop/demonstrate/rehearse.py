@@ -60,34 +60,48 @@ def rehearse(
     robot: Embodiment,
     scene: Scene,
     thing: str,
-    hold: Hold,
+    holds: Sequence[Hold],
     T_world_object: Float[np.ndarray, "4 4"],
     load: Load,
     draws: Draws,
     *,
     cfg: PickupCfg = PickupCfg(),  # noqa: B008 - frozen
     feedback: bool = True,
-) -> Rehearsed:
-    """Takes an object up with one hold, in all worlds.
+    progress: Callable[[float], None] = lambda _done: None,
+) -> list[Rehearsed]:
+    """Takes an object up with each of some holds, in all worlds, and returns how each did.
 
     Args:
         robot: That takes it.
         scene: Robot, object and table.
         thing: The object's name.
-        hold: How.
+        holds: How.
         T_world_object: Where it stands.
         load: What is believed of it.
         draws: The worlds.
         cfg: How it is taken up.
         feedback: Whether what is felt too little of, and what slips, is squeezed harder.
+        progress: Told which share is done.
     """
-    try:
-        pickup = Pickup(robot, scene.model, hold, T_world_object, load, cfg)
-    except InputError:
-        return Rehearsed((OUT_OF_REACH,) * len(draws), (np.inf,) * len(draws), None)
-    poses = np.repeat(np.asarray(T_world_object)[None], len(draws), axis=0)
-    done = replay(scene, thing, [pickup] * len(draws), poses, draws, feedback=feedback)
-    return Rehearsed(done.outcome, tuple(done.slip_m.tolist()), pickup)
+    n = len(draws)
+    out = [Rehearsed((OUT_OF_REACH,) * n, (np.inf,) * n, None) for _ in holds]
+    pickups: dict[int, Pickup] = {}
+    for k, hold in enumerate(holds):
+        try:
+            pickups[k] = Pickup(robot, scene.model, hold, T_world_object, load, cfg)
+        except InputError:
+            continue
+    if not pickups:
+        return out
+    # All at once: many worlds take hardly longer than a few.
+    each = [pickup for pickup in pickups.values() for _ in range(n)]
+    poses = np.repeat(np.asarray(T_world_object)[None], len(each), axis=0)
+    worlds = Draws.together(*[draws] * len(pickups))
+    done = replay(scene, thing, each, poses, worlds, feedback=feedback, progress=progress)
+    for turn, (k, pickup) in enumerate(pickups.items()):
+        own = slice(turn * n, (turn + 1) * n)
+        out[k] = Rehearsed(done.outcome[own], tuple(done.slip_m[own].tolist()), pickup)
+    return out
 
 
 def best_of(
@@ -118,15 +132,16 @@ def best_of(
         progress: Told which share is done.
     """
     look = min(look, len(draws))
-    tried = []
-    work = look * len(holds) + (len(draws) - look) * min(most, len(holds))
-    for k, hold in enumerate(holds):
-        progress(look * k / work)
-        tried.append((hold, rehearse(robot, scene, thing, hold, T_world_object, load, draws[:look])))
-    tried = sorted(tried, key=lambda each: each[1].rank)[:most]
-    for k, (hold, seen) in enumerate(tried if look < len(draws) else []):
-        progress((look * len(holds) + (len(draws) - look) * k) / work)
-        more = rehearse(robot, scene, thing, hold, T_world_object, load, draws[look:])
-        tried[k] = hold, seen.and_then(more)
+    first, then = look * len(holds), (len(draws) - look) * min(most, len(holds))
+
+    def told(before: int, own: int) -> Callable[[float], None]:
+        return lambda done: progress((before + own * done) / (first + then))
+
+    looked = rehearse(robot, scene, thing, holds, T_world_object, load, draws[:look], progress=told(0, first))
+    tried = sorted(zip(holds, looked, strict=True), key=lambda each: each[1].rank)[:most]
+    if then:
+        best = [hold for hold, _ in tried]
+        more = rehearse(robot, scene, thing, best, T_world_object, load, draws[look:], progress=told(first, then))
+        tried = [(hold, seen.and_then(m)) for (hold, seen), m in zip(tried, more, strict=True)]
     progress(1.0)
     return sorted(tried, key=lambda each: each[1].rank)

@@ -89,20 +89,22 @@ def replay(
     after, few = round(starts[3] / bench.dt), max(round(SEEN_S / bench.dt), 1)
     firm = np.ones(n)
     felt: list[Felt] = []
-    firms, commands = [], []
+    firms, commands, in_palm = [], [], []
     for k in range(ticks):
         t = k * bench.dt + bench.fine
         targets = np.stack([p.command(t, f) for p, f in zip(pickups, firm, strict=True)])
         targets += np.einsum("njx,sx->nsj", aside, SHAKE.offset(t - starts[-1]))
         felt.append(bench.step(targets))
+        in_palm.append(_in_palm(felt[-1]))
         firms.append(firm)
         commands.append(targets[:, -1])
         if feedback:
             felt_by = zip(pickups, felt[-1].touch, firm, strict=True)
             firm = np.array([p.pressed(t[-1], touch, f, dt=bench.dt) for p, touch, f in felt_by])
         if feedback and k >= after:
-            seen = np.stack([_in_palm(f) for f in felt[after - few :]])
-            slip = np.linalg.norm(seen[-few:].mean(axis=0) - seen[:few].mean(axis=0), axis=1)
+            slip = np.linalg.norm(
+                np.mean(in_palm[-few:], axis=0) - np.mean(in_palm[after - few : after], axis=0), axis=1
+            )
             firm = np.array([float(p.firmness(s, f)) for p, s, f in zip(pickups, slip, firm, strict=True)])
         progress((k + 1) / ticks)
     position, touch, objects, palms = (

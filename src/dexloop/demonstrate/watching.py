@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from dexloop.core import se3
 from dexloop.core.capture import Recording
@@ -24,6 +24,8 @@ _MOVED_M = 0.008
 """An object that is farther than this from where it stood has been taken [m]."""
 _STAYS_S = 0.1
 """And stays so for this long: a tracker may err for a frame [s]."""
+_AT_FIRST_S = 0.3
+"""The object stands where it was seen in its first frames, so many [s]."""
 
 Progress = Callable[[str, float], None]
 
@@ -77,7 +79,14 @@ def watch(
             raise InputError(f"recording {recording.name!r} does not say where the object is")
         return Watched(path, T_start, nearest(path, T_start), False)
     text = "looking for the object"
-    seen = track_recording(recording, looks, T_start=T_start, progress=lambda _, done: tell(text, done))
+    few, first = _frames(film.t, _STAYS_S), _frames(film.t, _AT_FIRST_S)
+
+    def taken(T_world_object: Float[np.ndarray, "k 4 4"], lost: Bool[np.ndarray, " k"]) -> bool:
+        # Whoever has it in hand covers it: to look for it further takes long, and is not asked.
+        return len(_moves(T_world_object[~lost, :3, 3], first, few)) > 0
+
+    seen = track_recording(recording, looks, T_start=T_start, progress=lambda _, done: tell(text, done), enough=taken)
+    tell(text, 1.0)
     return _taken(path, film.t, seen)
 
 
@@ -86,21 +95,31 @@ def _taken(path: HandPath, t: Float[np.ndarray, " m"], seen: Track) -> Watched:
     found = np.flatnonzero(~seen.lost)
     if not len(found):
         raise InputError("the object was not found in the film: check where it stood and the camera's calibration")
-    places = seen.pose[found, :3]
-    first = found[: max(len(found) // 10, 1)]
-    T = se3.from_pose(seen.pose[first[len(first) // 2]])
-    away = np.linalg.norm(places - np.median(seen.pose[first, :3], axis=0), axis=1) > _MOVED_M
-    few = max(round(_STAYS_S / max(float(np.median(np.diff(t))), 1e-6)), 1)
-    runs = np.convolve(away, np.ones(few), mode="valid") >= few
-    if not runs.any():
+    first = _frames(t, _AT_FIRST_S)
+    T = se3.from_pose(seen.pose[found[min(first, len(found)) // 2]])
+    moves = _moves(seen.pose[found, :3], first, _frames(t, _STAYS_S))
+    if not len(moves):
         return Watched(path, T, nearest(path, T), False)
-    began = t[found[int(np.argmax(runs))]]
+    began = t[found[moves[0]]]
     if not path.t[0] < began <= path.t[-1] + _STAYS_S:
         raise InputError(
             f"the object moves at {began:.2f} s, but the hand is known from {path.t[0]:.2f} to {path.t[-1]:.2f} s: "
             f"film both, or give landmarks on the film's clock"
         )
     return Watched(path, T, int(np.searchsorted(path.t, began)) - 1, True)
+
+
+def _frames(t: Float[np.ndarray, " m"], seconds: float) -> int:
+    """Returns how many frames a time is, at least one."""
+    return max(round(seconds / max(float(np.median(np.diff(t))), 1e-6)), 1)
+
+
+def _moves(places: Float[np.ndarray, "k 3"], first: int, few: int) -> Int[np.ndarray, " r"]:
+    """Returns from where on an object is away from where it stood in its first frames, for at least a few frames."""
+    if len(places) < few:
+        return np.zeros(0, dtype=int)
+    away = np.linalg.norm(places - np.median(places[:first], axis=0), axis=1) > _MOVED_M
+    return np.flatnonzero(np.convolve(away, np.ones(few), mode="valid") >= few)
 
 
 def nearest(path: HandPath, T_world_object: Float[np.ndarray, "4 4"]) -> int:

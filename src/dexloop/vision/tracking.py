@@ -31,6 +31,9 @@ from dexloop.vision.video import read_frames
 
 Progress = Callable[[str, float], None]
 """Is told what is going on and how much of it is done, from 0 to 1."""
+Enough = Callable[[Float[np.ndarray, "k 4 4"], Bool[np.ndarray, " k"]], bool]
+"""Is told the poses until now and in which frames the object was lost; says whether the frames that follow may be left
+out."""
 
 _MARGIN_PX = 24
 """How far around the object to look."""
@@ -103,6 +106,7 @@ def track(
     masks: Iterable[Bool[np.ndarray, "h w"]] | None = None,
     cfg: TrackCfg = TrackCfg(),  # noqa: B008 - frozen
     progress: Progress | None = None,
+    enough: Enough | None = None,
 ) -> Track:
     """Follows an object through the frames of a fixed camera.
 
@@ -114,6 +118,7 @@ def track(
         masks: For each frame the pixels to leave out, such as the robot's where it is known; may be left out.
         cfg: How to look.
         progress: Told how many frames are done, where their number is known.
+        enough: Says after each frame whether that was all; then the track is shorter than the video.
 
     Raises:
         InputError: There is no frame, one has another size than the camera's, or the camera has no place.
@@ -131,6 +136,8 @@ def track(
             raise InputError(f"there are {k} masks but more frames: give one for each frame") from None
         if progress is not None and total:
             progress("tracking", (k + 1) / total)
+        if enough is not None and enough(np.stack([p.T for p in tracker.poses]), np.array(tracker.lost)):
+            break
     if not tracker.poses:
         raise InputError("the video has no frames: nothing to track the object in")
     known = np.zeros((7, 7)) if isinstance(camera, Camera) else camera.covariance
@@ -151,6 +158,7 @@ def track_recording(
     T_start: Float[np.ndarray, "4 4"] | None = None,
     cfg: TrackCfg = TrackCfg(),  # noqa: B008 - frozen
     progress: Progress | None = None,
+    enough: Enough | None = None,
 ) -> Track:
     """Follows the object of a recording through one of its videos; frame k was taken at `recording.video(video).t[k]`.
 
@@ -163,6 +171,7 @@ def track_recording(
         T_start: T_world_object in the first frame, roughly; by default the scene's `T_world_object_rough`.
         cfg: How to look.
         progress: Told how many frames are done.
+        enough: Says after each frame whether that was all; then the track is shorter than the video.
 
     Raises:
         InputError: Nothing says where the object is at first, the camera has no place, or there are several videos.
@@ -196,9 +205,9 @@ def track_recording(
                 progress("tracking", next(count) / len(film.t))
 
     if not isinstance(looks, Shape):
-        return track(frames(), camera, looks, T_start, cfg=cfg)
+        return track(frames(), camera, looks, T_start, cfg=cfg, enough=enough)
     with MeshAppearance(looks) as appearance:
-        return track(frames(), camera, appearance, T_start, cfg=cfg)
+        return track(frames(), camera, appearance, T_start, cfg=cfg, enough=enough)
 
 
 class _Tracker:
