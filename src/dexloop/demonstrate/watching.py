@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,28 +65,35 @@ def watch(
     """
     film = recording.video(next(iter(recording.videos))) if recording.videos else None
     right = {"": None, "right": True, "left": False}[cfg.hand]
-    if cfg.landmarks:
-        path = load_landmarks(cfg.landmarks, right=right)
-    elif film is None:
-        raise InputError(f"recording {recording.name!r} has no film: film a hand, or give --landmarks")
-    else:
-        tell("looking for the hand", 0.0)
-        track = detect_hands(read_frames(film.path), film.info.fps)
-        tell("looking for the hand", 0.5)
-        path = locate(track, film.info.camera, film.t, hand_length_m=cfg.hand_length_m, right=right)
-        tell("looking for the hand", 1.0)
     if film is None:
+        if not cfg.landmarks:
+            raise InputError(f"recording {recording.name!r} has no film: film a hand, or give --landmarks")
         if T_start is None:
             raise InputError(f"recording {recording.name!r} does not say where the object is")
+        path = load_landmarks(cfg.landmarks, right=right)
         return Watched(path, T_start, nearest(path, T_start), False)
-    text = "looking for the object"
     few, first = _frames(film.t, _STAYS_S), _frames(film.t, _AT_FIRST_S)
 
-    def taken(T_world_object: Float[np.ndarray, "k 4 4"], lost: Bool[np.ndarray, " k"]) -> bool:
-        # Whoever has it in hand covers it: to look for it further takes long, and is not asked.
-        return len(_moves(T_world_object[~lost, :3, 3], first, few)) > 0
+    def hand() -> HandPath:
+        if cfg.landmarks:
+            return load_landmarks(cfg.landmarks, right=right)
+        track = detect_hands(read_frames(film.path), film.info.fps)
+        return locate(track, film.info.camera, film.t, hand_length_m=cfg.hand_length_m, right=right)
 
-    seen = track_recording(recording, looks, T_start=T_start, progress=lambda _, done: tell(text, done), enough=taken)
+    with ThreadPoolExecutor(1) as beside:  # most of both is work of one core
+        found = beside.submit(hand)
+
+        def enough(T_world_object: Float[np.ndarray, "k 4 4"], lost: Bool[np.ndarray, " k"]) -> bool:
+            if found.done() and found.exception():
+                return True  # there is nothing to go on with
+            # Whoever has it in hand covers it: to look for it further takes long, and is not asked.
+            return len(_moves(T_world_object[~lost, :3, 3], first, few)) > 0
+
+        text = "looking for hand and object"
+        seen = track_recording(
+            recording, looks, T_start=T_start, progress=lambda _, done: tell(text, done), enough=enough
+        )
+        path = found.result()
     tell(text, 1.0)
     return _taken(path, film.t, seen)
 
