@@ -32,7 +32,7 @@ from dexloop.demonstrate.rehearse import rehearse
 from dexloop.demonstrate.retarget import Retargeter
 from dexloop.demonstrate.touching import Touching
 from dexloop.demonstrate.watching import watch
-from dexloop.deploy.doers import MotionDoer
+from dexloop.deploy.doers import Doer, MotionDoer
 from dexloop.deploy.senses import Senses, mean_pose
 from dexloop.deploy.stage import guarded
 from dexloop.deploy.trial import Moments, attempt, road
@@ -58,8 +58,8 @@ SEEN_BY = "object"
 SEEDS = range(700, 725)
 """Of labs for each object: another place and turn, mass, friction and delay in each."""
 LIKE = 610
-"""A lab in which `identify` is measured: beliefs in trials err as that of the same object did there. To identify in each
-of 200 labs would take a day."""
+"""A lab in which `identify` is measured: beliefs in trials err as that of the same object did there. To identify in
+each of 200 labs would take a day."""
 RATE_HZ = 250.0
 PULL_S = 2.0
 """How long the object is pulled in each of six directions [s]."""
@@ -221,8 +221,33 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     if mass_kg is not None:
         truth = lab.truth()
         lab = lab.otherwise(mass_kg=mass_kg, inertia=truth.inertia * mass_kg / truth.mass_kg)
+    load, robot = load_of(lab, found, way), load_robot(lab.cfg.robot)
+
+    def planned(T: np.ndarray, base: np.ndarray) -> tuple[Doer, np.ndarray] | None:
+        thing = Thing(SEEN_BY, lab.object.shape, load.mass_kg, pose=tuple(se3.to_pose(T)))
+        scene = scene_of([Table(), thing], robot, base)
+        chosen = rehearsed(robot, scene, holds, T, load, _ready_for(mass_kg), feedback=way.feedback)
+        return (MotionDoer(chosen[0], base, feedback=way.feedback), chosen[1]) if chosen else None
+
+    return take_up(lab, robot, planned, mass_kg)
+
+
+def take_up(
+    lab: Lab,
+    robot: Embodiment,
+    doer_at: Callable[[np.ndarray, np.ndarray], tuple[Doer, np.ndarray] | None],
+    mass_kg: float | None = None,
+) -> str:
+    """Lets somebody take up what stands in a lab, and returns how the judge calls it.
+
+    Args:
+        lab: Where.
+        robot: That is there.
+        doer_at: Given T_world_object and T_world_base, returns who does it and the way there; None if there is none.
+        mass_kg: If the object is pulled in six directions, not shaken: what it weighs [kg].
+    """
     inner = lab.rig()
-    rig, robot = guarded(inner), load_robot(lab.cfg.robot)
+    rig = guarded(inner)
     senses = Senses(rig.features, robot, pose_late_s=lab.truth().clock_offset_s)
     rig.connect()
     judge = lab.judge(inner)
@@ -230,20 +255,15 @@ def trial(name: str, seed: int, holds: Sequence[Hold], found: Found, way: Way, m
     rig.sleep(0.3)
     seen = rig.observe()
     senses.hear(seen)
-    T = mean_pose(seen.samples["object_pose"].value)
     base = np.asarray(rig.features.robot["T_world_base"])
-    load = load_of(lab, found, way)
-    thing = Thing(SEEN_BY, lab.object.shape, load.mass_kg, pose=tuple(se3.to_pose(T)))
-    scene = scene_of([Table(), thing], robot, base)
-    chosen = rehearsed(robot, scene, holds, T, load, _ready_for(mass_kg), feedback=way.feedback)
-    if chosen is None:
+    found = doer_at(mean_pose(seen.samples["object_pose"].value), base)
+    if found is None:
         return "unreachable"
-    pickup, road_there = chosen
     witness = _Witness(judge, mass_kg, rig.now)
     shake = Shake() if mass_kg is None else Shake(hold_s=0.5, shake_s=6 * PULL_S, far_m=0.0)
     try:
         attempt(
-            rig, MotionDoer(pickup, base, feedback=way.feedback), road_there, senses, robot, shake,
+            rig, *found, senses, robot, shake,
             note=lambda _seen: witness.pull(), moment=witness.moment, ended=witness.ended,
         )  # fmt: skip
     except _Over:
