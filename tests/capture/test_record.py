@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dexloop.capture import FreeMotion, HumanVideo, Lift, Push, Scan, capture
+from dexloop.capture import FreeMotion, HumanVideo, Lift, Press, Push, Scan, capture
 from dexloop.core.capture import Capture
 from dexloop.core.errors import InputError
 from dexloop.core.status import Level
@@ -20,6 +20,14 @@ def test_a_capture_holds_what_was_asked_for(lab_capture):
     assert push.robot["name"] == "dex16@wrist"
     assert set(push.markers) == {"contact_expected", "release"}
     assert lab_capture.status.level is not Level.FAIL
+
+
+def test_a_robot_that_moves_alone_is_not_filmed(lab_capture, tmp_path):
+    filmed = {r.name for r in lab_capture.recordings.values() if r.videos}
+    assert filmed == {"scan", "push", "lift", "human"}
+    press = capture(Lab(LabCfg(object="cube", seed=4, picture_px=(160, 120))).rig(), Press(presses=1), tmp_path / "c")
+    assert not press.recording("press").videos
+    assert press.recording("press").stream("touch").value.max() > 1.0
 
 
 def test_the_push_moved_the_object_and_the_fingertip_felt_it(lab_capture):

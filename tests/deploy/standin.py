@@ -61,6 +61,7 @@ class Riser:
     """Goes through all phases, one each tenth of a second, and lifts the wrist evenly all the while."""
 
     rate_hz = 50.0
+    pace = 1.0
 
     def __init__(self, before: np.ndarray, phases: int = 5):
         self.before, self.phase, self._phases = before, 0, phases

@@ -40,7 +40,22 @@ def test_a_policy_goes_the_way_that_it_plays_without_a_jump(stage: Stage, pickup
     way = np.concatenate(sent)
     assert list(dict.fromkeys(phases)) == list(range(len(PHASES)))
     np.testing.assert_allclose(way[-1], pickup.command(np.array(99.0)), atol=2e-3)
-    assert (np.abs(np.diff(way, axis=0)) <= 1.6 * ROBOT.speed_limits * 0.004).all()  # a cubic is faster in its middle
+    assert (np.abs(np.diff(way, axis=0)) <= (1.0 + 1e-9) * ROBOT.speed_limits * 0.004).all()
+
+
+def test_at_half_the_pace_a_policy_goes_the_same_way_half_as_fast(stage: Stage, pickup: Pickup):
+    ways = []
+    for pace in (1.0, 0.5):
+        player = Player(pickup, T_WORLD_BASE, T_WORLD_OBJECT)
+        doer = PolicyDoer(player, *_start(pickup), stage, T_WORLD_OBJECT, LOAD, pace=pace)
+        fine = 0.02 / pace * np.linspace(0.2, 1.0, 5)
+        assert doer.rate_hz == pace * 50.0
+        q, sent = doer.before, []
+        for k in range(60):
+            sent.append(doer.step(k / doer.rate_hz, q, np.zeros(2), T_WORLD_OBJECT, fine))
+            q = sent[-1][-1]
+        ways.append(np.concatenate(sent))
+    np.testing.assert_allclose(*ways, atol=1e-9)
 
 
 def _start(pickup: Pickup) -> tuple:

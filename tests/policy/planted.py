@@ -67,21 +67,22 @@ def looked_at(terms: Terms, n: int, *, seed: int = 0, radius_m: float = 0.04) ->
 def answer(terms: Terms, seen: Observation, radius_m: float) -> dict[str, np.ndarray]:
     """What the planted policy does: smooth in what it sees, but for the phase.
 
-    The palm follows a curve in time, another one in each phase; the hand closes with touch, with slip and with the
-    object's size; fingers push in proportion to the believed mass; the next phase comes after half a second.
+    The palm follows a curve in time, another one in each phase; the hand closes with time and with the object's size,
+    and from the squeeze on with touch, with slip and with itself instead of time; fingers push in proportion to the
+    believed mass; the next phase comes after half a second.
     """
     low, high = np.array(terms.hand_limits).T
     clock, nth = seen.clock[:, 0], seen.phase.argmax(axis=1)
     curve = np.stack([0.02 * nth, 0.05 * np.sin(2.0 * clock), 0.04 * clock * (nth - 2)], axis=1)
     path = se3.exp(np.concatenate([curve, 0.2 * np.stack([clock, np.sin(nth + clock), 0.0 * clock], axis=1)], axis=1))
     share = (seen.q - low) / (high - low)
-    close = 0.3 + 0.4 * np.sin(1.5 * share) + 0.02 * seen.touch.sum(axis=1, keepdims=True) - 5.0 * (radius_m - 0.04)
-    close = close - 0.5 * seen.slip[:, 2:]
-    phase = seen.phase.argmax(axis=1)
+    felt = 0.4 * np.sin(1.5 * share) + 0.02 * seen.touch.sum(axis=1, keepdims=True) - 0.5 * seen.slip[:, 2:]
+    feels = (nth >= PHASES.index("squeeze"))[:, None]
+    close = 0.3 + np.where(feels, felt, 0.3 * np.sin(seen.clock)) - 5.0 * (radius_m - 0.04)
     force = np.exp(seen.belief[:, :1]) * FORCE_N_PER_KG[: len(terms.fingertips)]
     return {
         "palm": encode_pose(path),
         "hand": low + (high - low) * close,
-        "force": force * (phase >= 2)[:, None],
-        "phase": np.minimum(phase + (seen.clock[:, 0] > 0.5), len(PHASES) - 1),
+        "force": force * feels,
+        "phase": np.minimum(nth + (clock > 0.5), len(PHASES) - 1),
     }

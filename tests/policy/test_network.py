@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="policies need torch")
 import torch
 
 from dexloop.policy.contract import Contract, Terms
+from dexloop.policy.fields import PHASES
 from dexloop.policy.network import Answer, Network
 from dexloop.policy.observation import rows
 from dexloop.robots import load
@@ -54,6 +55,21 @@ def test_observations_are_normalised_by_the_contract(contract: Contract) -> None
     scalings = [contract.normalisation.observation[field.name] for field in contract.observation]
     mean, scale = np.concatenate([s.mean for s in scalings]), np.concatenate([s.scale for s in scalings])
     np.testing.assert_allclose(found, (seen - mean) / scale, rtol=1e-4, atol=1e-5)
+
+
+def test_a_hand_follows_the_clock_until_it_has_something_to_feel(contract: Contract) -> None:
+    """One that sees itself while it closes waits for itself: it closed late, and then all at once."""
+    network, seen = network_of(contract), looked_at(contract, 400)
+    other = looked_at(contract, 400, seed=1)
+    own = {name: getattr(other, name) for name in ("palm", "object", "slip", "q", "push", "touch")}
+    shape = network.encode(torch.as_tensor(seen.points, dtype=torch.float32)[None])
+    hand, changed = (
+        network(network.normalised(torch.as_tensor(rows(contract, fields), dtype=torch.float32)), shape).hand
+        for fields in (seen.fields(), seen.fields() | own)
+    )
+    feels = torch.as_tensor(seen.phase.argmax(axis=1) >= PHASES.index("squeeze"))
+    torch.testing.assert_close(hand[~feels], changed[~feels])
+    assert ((hand - changed)[feels].abs().max(dim=1).values > 1e-3).all()
 
 
 def test_points_count_in_any_order_and_their_shape_matters(contract: Contract) -> None:

@@ -58,6 +58,13 @@ def test_what_is_as_believed_is_held_and_what_is_heavy_or_slippery_is_not(player
     assert 0.0 < done[-1] <= 1.0  # it ends when the last is done, not when the time is up
 
 
+def test_at_half_the_pace_the_same_is_done_in_twice_the_time(player: Player, stage: Stage):
+    [fast], [slow] = (rehearsed(player, stage, [0.2], [0.5], pace=pace) for pace in (1.0, 0.5))
+    assert (fast.verdict, slow.verdict) == (HELD, HELD)
+    assert slow.off_s == pytest.approx(2.0 * fast.off_s, rel=0.1)
+    assert slow.rise_m == pytest.approx(0.1, abs=0.025)
+
+
 def test_a_policy_that_never_lifts_is_late(player: Player, stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dexloop.policy.rehearsal.LIMIT_S", 0.5)
     [found] = rehearsed(player, stage, [0.2], [0.5])  # it would lift after 1.2 s

@@ -37,8 +37,8 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def learned(terms: Terms) -> Imitated:
-    # From some first weights, those of seed 0 among them, 30 epochs do not find that force is a product.
-    cfg = TrainCfg(epochs=30, batch=128, learning_rate=3e-3, hidden=64, noise=0.01, seed=1)
+    # From some first weights, those of seed 0 among them, 40 epochs do not find that force is a product.
+    cfg = TrainCfg(epochs=40, batch=128, learning_rate=3e-3, hidden=64, noise=0.01, seed=1)
     return imitate(planted(terms, 60), terms, cfg=cfg)
 
 
@@ -72,7 +72,7 @@ def test_force_follows_the_believed_mass(learned: Imitated, terms: Terms) -> Non
 
 def test_the_log_tells_of_every_loss_and_which_epoch_was_taken(learned: Imitated) -> None:
     first, last = learned.log[0], learned.log[learned.best]
-    assert len(learned.log) == 30
+    assert len(learned.log) == 40
     for name in ("palm", "hand", "force", "phase"):
         assert 0 < getattr(last.kept, name) < 0.8 * getattr(first.kept, name), name
         assert 0 < getattr(last.train, name) < getattr(first.train, name)

@@ -133,13 +133,17 @@ def compare(
     stage = Stage(scene, robot, thing, base, brain.points[thing])
     # The policy does each trial again, in worlds that are all as likely.
     n = cfg.worlds
-    rehearsed = rehearse(
-        brain, start, stage, np.repeat([t.T_world_object for t, _ in all_of], n, axis=0),
-        [load_of(t.load) for t, _ in all_of for _ in range(n)],
-        draw(belief, scene, n * len(all_of), seed=cfg.seed),
-        shake=Shake(asked["hold_s"], asked["shake_s"]),
-        progress=lambda done: tell("doing the trials in simulation", done),
-    )  # fmt: skip
+    worlds = draw(belief, scene, n * len(all_of), seed=cfg.seed)
+    pilots = sum(t.pilot for t, _ in all_of)  # which come first, and go slower
+    rehearsed: list[Outcome] = []
+    for first, some in ((0, all_of[:pilots]), (pilots, all_of[pilots:])):
+        if some:
+            rehearsed += rehearse(
+                brain, start, stage, np.repeat([t.T_world_object for t, _ in some], n, axis=0),
+                [load_of(t.load) for t, _ in some for _ in range(n)], worlds[n * first : n * (first + len(some))],
+                shake=Shake(asked["hold_s"], asked["shake_s"]), pace=some[0][0].pace,
+                progress=lambda done: tell("doing the trials in simulation", done),
+            )  # fmt: skip
     gain = mean_of(belief, "gain.joint_effort", otherwise=1.0)
     found = []
     for k, (trial, capture) in enumerate(all_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +112,21 @@ def _move(rig: Rig, plan: Plan, name: str, motion: Motion, recorder: Recorder, t
         operator.place_object()
     _drive(rig, motion.approach, None, lambda done: tell(f"{name}: approach", done))
     rig.observe()  # what came before is not part of the recording
-    recorder.start(name, plan=describe(plan))
+    # Of a robot that moves alone its joints tell everything: pictures would only take time and room.
+    alone = isinstance(plan, FreeMotion | Press)
+    recorder.start(name, plan=describe(plan), videos=() if alone else None)
     begin = rig.now()
-    home = _act(rig, motion, recorder, lambda done: tell(name, done))
+    home = _act(
+        rig, motion, lambda seen: recorder.append(changed(seen, frames={}) if alone else seen),
+        lambda done: tell(name, done),
+    )  # fmt: skip
     recorder.finish_recording(check, {k: begin + t for k, t in motion.markers.items()})
     _drive(rig, home, None, lambda done: tell(f"{name}: retreat", done))
 
 
-def _act(rig: Rig, motion: Motion, recorder: Recorder, tell: Callable[[float], None]) -> Float[np.ndarray, "c n"]:
+def _act(
+    rig: Rig, motion: Motion, note: Callable[[Observation], None], tell: Callable[[float], None]
+) -> Float[np.ndarray, "c n"]:
     """Does what is recorded, and returns the way home from there.
 
     What has slipped in the hand meets the table before it should: where fingertips feel that, it is let go of there,
@@ -126,7 +134,7 @@ def _act(rig: Rig, motion: Motion, recorder: Recorder, tell: Callable[[float], N
     """
     touch, down = next((s.name for s in rig.features.streams if s.kind == "touch"), None), motion.put_down
     if down is None or touch is None:
-        _drive(rig, motion.action, recorder, tell)
+        _drive(rig, motion.action, note, tell)
         return motion.retreat
     before, lowering, after = np.split(motion.action, [down.lowering.start, down.lowering.stop])
     held, met = 0.0, False
@@ -146,19 +154,19 @@ def _act(rig: Rig, motion: Motion, recorder: Recorder, tell: Callable[[float], N
         return met
 
     ends = np.cumsum([len(before), len(lowering)]) / len(motion.action)
-    _drive(rig, before, recorder, lambda done: tell(done * ends[0]), until=holds)
+    _drive(rig, before, note, lambda done: tell(done * ends[0]), until=holds)
     sent = _drive(
-        rig, lowering, recorder, lambda done: tell(ends[0] + done * (ends[1] - ends[0])), until=meets, every_s=_FEEL_S
+        rig, lowering, note, lambda done: tell(ends[0] + done * (ends[1] - ends[0])), until=meets, every_s=_FEEL_S
     )  # fmt: skip
     rest = down.let_go(motion.action, down.lowering[sent - 1]) if met else after
-    _drive(rig, rest, recorder, lambda done: tell(ends[1] + done * (1.0 - ends[1])))
+    _drive(rig, rest, note, lambda done: tell(ends[1] + done * (1.0 - ends[1])))
     return down.retreat if met else motion.retreat
 
 
 def _drive(
     rig: Rig,
     targets: Float[np.ndarray, "m n"],
-    recorder: Recorder | None,
+    note: Callable[[Observation], None] | None,
     tell: Callable[[float], None],
     *,
     until: Callable[[Observation], bool] = lambda _seen: False,
@@ -174,8 +182,8 @@ def _drive(
         rig.sleep(max(begin + (k + 1) / command.rate_hz - rig.now(), 0.0))
         if (k + 1) % every == 0 or k == len(targets) - 1:
             observation = rig.observe()
-            if recorder is not None:
-                recorder.append(observation)
+            if note is not None:
+                note(observation)
             tell((k + 1) / len(targets))
             if until(observation):
                 return k + 1

@@ -26,6 +26,8 @@ class Doer(Protocol):
 
     rate_hz: float
     """How often it looks [1/s]."""
+    pace: float
+    """How fast it goes, of how fast it was taught to."""
     before: Float[np.ndarray, " j"]
     """Where it begins [rad or m]."""
 
@@ -55,13 +57,16 @@ class PolicyDoer:
         stage: What it acts on.
         T_world_object: Where the object stands.
         load: What it is told.
+        pace: How fast it goes, of how fast it was taught to: its own time runs so much slower than the rig's.
 
     Raises:
         InputError: The contract is for another robot, or the object is out of reach.
     """
 
-    def __init__(self, brain: Brain, start: Start, stage: Stage, T_world_object: np.ndarray, load: Load):
-        self.rate_hz = brain.contract.rate_hz
+    def __init__(
+        self, brain: Brain, start: Start, stage: Stage, T_world_object: np.ndarray, load: Load, *, pace: float = 1.0
+    ):
+        self.pace, self.rate_hz = pace, pace * brain.contract.rate_hz
         self.before = start.posture(stage.robot, stage.T_world_base, T_world_object)
         self._acting = Acting(
             brain, stage.robot, T_world_base=stage.T_world_base, T_world_object=np.asarray(T_world_object)[None],
@@ -77,7 +82,7 @@ class PolicyDoer:
         self, t: float, position: np.ndarray, touch: np.ndarray, T_world_object: np.ndarray, fine: np.ndarray
     ) -> np.ndarray:
         """Asks the policy, and goes evenly to what it answers."""
-        self._acting.step(t, position[None], touch[None], T_world_object[None])
+        self._acting.step(self.pace * t, position[None], touch[None], T_world_object[None])
         return self._acting.path(np.minimum(fine * self.rate_hz, 1.0))[0]
 
 
@@ -91,6 +96,7 @@ class MotionDoer:
     """
 
     rate_hz = 50.0
+    pace = 1.0
 
     def __init__(self, pickup: Pickup, T_world_base: np.ndarray, *, feedback: bool = True):
         self.before, self._phase = pickup.before, 0

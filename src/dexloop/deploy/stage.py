@@ -27,7 +27,7 @@ from dexloop.policy.bundle import open_policy
 from dexloop.policy.rehearsal import Stage
 from dexloop.policy.start import Start
 from dexloop.policy.threads import one_thread
-from dexloop.policy.trials import Trial, finite, plain_load
+from dexloop.policy.trials import PILOT_SHARE, Trial, finite, plain_load
 from dexloop.rig.events import Reason
 from dexloop.rig.gate import Gate
 from dexloop.rig.guarded import Guarded, palm_of
@@ -45,8 +45,6 @@ from dexloop.sim.believed import mean_of
 Progress = Callable[[str, float], None]
 Witness = Callable[[int, str], None]
 """Told the trial's number, and "gripped" when a lift begins or "ended" before the object is put down: for scoring."""
-PILOT_SHARE = 0.5
-"""Of the limits of speed, acceleration and jerk, for pilots."""
 _LOOK_S = 0.3
 """How long the object is looked at before a trial [s]."""
 
@@ -112,6 +110,10 @@ def deploy(
     work = Path(out).with_name(Path(out).name + ".trials")
     _require_same(work, {"policy": policy.hash, "twin": twin.hash, "belief": belief.hash, "load": plain_load(told),
                          "asked": asdict(cfg)})  # fmt: skip
+
+    def doer_at(T_world_object: np.ndarray, pace: float) -> Doer:
+        return PolicyDoer(brain, start, stage, T_world_object, told, pace=pace)
+
     ended = ""
     trials: list[Trial] = []
     for k, shift in enumerate(_shifts(cfg)):
@@ -119,7 +121,7 @@ def deploy(
         found = _read(work, k + 1)
         if found is None:
             with one_thread():
-                found = bench.run(k + 1, shift, lambda T: PolicyDoer(brain, start, stage, T, told), _fresh(work, k + 1))
+                found = bench.run(k + 1, shift, doer_at, _fresh(work, k + 1))
             with storage_errors(work):
                 write_text(work / f"{k + 1:02d}.json", json.dumps(asdict(found), indent=1, ensure_ascii=False))
         bench.T_track_object = np.array(found.T_track_object)
@@ -179,7 +181,7 @@ class _Bench:
         self,
         number: int,
         shift: tuple[float, float, float],
-        doer_at: Callable[[np.ndarray], Doer],
+        doer_at: Callable[[np.ndarray, float], Doer],
         folder: Path,
     ) -> Trial:
         """Carries one trial out, and records it."""
@@ -189,7 +191,8 @@ class _Bench:
         try:
             rig.connect()
             T = self._place(rig, senses, shift)
-            moments, halted, capture = self._carry_out(rig, senses, number, T, doer_at(T), folder)
+            doer = doer_at(T, PILOT_SHARE if pilot else 1.0)
+            moments, halted, capture = self._carry_out(rig, senses, number, T, doer, folder)
         except BaseException as error:  # Ctrl-C too: whoever ends a trial wants the robot to stand
             if not self._cfg.shadow:
                 try:

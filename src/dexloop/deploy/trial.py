@@ -133,7 +133,7 @@ def attempt(
         note(seen)
         if not np.isfinite(up):
             done.extend(targets)
-        if t > up + shake.duration_s or (t > LIMIT_S and not np.isfinite(up)):
+        if t > up + shake.duration_s or (t > LIMIT_S / doer.pace and not np.isfinite(up)):
             break
     at = Moments(at.begin, at.lift, at.hold, rig.now())
     moment(at)

@@ -21,7 +21,7 @@ from dexloop.policy.normalisation import Normalisation
 from dexloop.rig.protocol import CommandInfo
 from dexloop.robots.embodiment import Embodiment
 
-SCHEMA = 1
+SCHEMA = 2
 """Of a contract. What changes the meaning of a number in it, or of a weight, counts it up."""
 _ROUNDING = 1e-6
 """By so much [rad, m, N·m, N; of a rate, as a part] numbers may differ that were written down somewhere else."""

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from dexloop.core.errors import MissingPart
 from dexloop.policy.contract import Contract
+from dexloop.policy.fields import PHASES
 from dexloop.policy.normalisation import joined
 
 try:
@@ -33,6 +34,9 @@ learns to go on from there, as demonstrations do, and drifts away from them; one
 steer the arm."""
 _BY_THE_CLOCK, _BY_TOUCH = ("palm", "phase"), ("hand", "force")
 _HEADS = (*_BY_THE_CLOCK, *_BY_TOUCH)
+_FEELS = PHASES.index("squeeze")
+"""The first phase in which joints and forces follow from more than that. Until then there is nothing to feel, and for
+the same reason as above a hand that sees itself closes late, and then all at once."""
 
 
 class Answer(NamedTuple):
@@ -67,6 +71,9 @@ class Network(nn.Module):
             name: torch.cat([columns[f] for f in (_WHEN if name in _BY_THE_CLOCK else sizes)]) for name in _HEADS
         }
         """Which numbers of an observation each head sees."""
+        self._late = columns["phase"][_FEELS:]
+        always = torch.cat([columns[f] for f in _WHEN])
+        self._unfelt = torch.ones(sum(sizes.values()), dtype=torch.bool).index_fill(0, always, False)
         widths = {name: len(self.sees[name]) for name in _HEADS}
         self.trunks = nn.ModuleDict({
             trunk: nn.Sequential(
@@ -82,6 +89,8 @@ class Network(nn.Module):
         )
         mean, scale = joined(contract.observation, contract.normalisation.observation)
         self._buffer("seen", mean, scale)
+        half = torch.full((len(self._late),), 0.5)  # between a phase that is the present one, and one that is not
+        self._present = (half - self.get_buffer("seen_mean")[self._late]) / self.get_buffer("seen_scale")[self._late]
         for field in contract.action:
             scaling = contract.normalisation.action[field.name]
             self._buffer(field.name, scaling.mean, scaling.scale)
@@ -105,6 +114,8 @@ class Network(nn.Module):
     def features(self, seen: Float[Tensor, "n d"], shape: Float[Tensor, "#n e"]) -> dict[str, Tensor]:
         """Returns what each head sees [n, k], of what `forward` takes."""
         shape = shape.expand(len(seen), -1)
+        feels = (seen[:, self._late] > self._present).any(dim=1, keepdim=True)
+        seen = seen.masked_fill(~feels & self._unfelt, 0.0)
         found = {}
         for trunk, heads in (("when", _BY_THE_CLOCK), ("how", _BY_TOUCH)):
             own = seen[:, self.sees[heads[0]]]

@@ -50,6 +50,7 @@ def rehearse(
     draws: Draws,
     *,
     shake: Shake = Shake(),  # noqa: B008 - frozen
+    pace: float = 1.0,
     note: Callable[[Acting], None] = lambda _acting: None,
     progress: Callable[[float], None] = lambda _done: None,
 ) -> list[Outcome]:
@@ -63,6 +64,7 @@ def rehearse(
         loads: What the policy is told of each.
         draws: How each world really is.
         shake: How each is tried.
+        pace: How fast the policy goes, of how fast it was taught to.
         note: Told of each step, after the policy has looked and chosen.
         progress: Told which share is done.
 
@@ -70,7 +72,7 @@ def rehearse(
         InputError: Numbers that do not agree, the contract is for another robot, or an object is out of reach.
     """
     with one_thread():
-        return _rehearsed(brain, start, stage, T_world_object, loads, draws, shake, note, progress)
+        return _rehearsed(brain, start, stage, T_world_object, loads, draws, shake, pace, note, progress)
 
 
 def _rehearsed(
@@ -81,6 +83,7 @@ def _rehearsed(
     loads: Sequence[Load],
     draws: Draws,
     shake: Shake,
+    pace: float,
     note: Callable[[Acting], None],
     progress: Callable[[float], None],
 ) -> list[Outcome]:
@@ -89,7 +92,7 @@ def _rehearsed(
         raise InputError(f"{n} worlds need as many poses and loads, not {len(T_world_object)} and {len(loads)}")
     robot = stage.robot
     q = np.stack([start.posture(robot, stage.T_world_base, T) for T in T_world_object])
-    rate = brain.contract.rate_hz
+    rate = pace * brain.contract.rate_hz
     bench = Handling(stage.scene, robot, stage.thing, draws, q=q, T_world_object=T_world_object, rate_hz=rate)
     acting = Acting(
         brain, robot, T_world_base=stage.T_world_base, T_world_object=np.asarray(T_world_object),
@@ -97,11 +100,12 @@ def _rehearsed(
     )  # fmt: skip
     felt = bench.step(np.repeat(q[:, None], bench.steps, axis=1))
     aside = np.zeros((n, len(robot.joints), 3))
-    ticks = round((LIMIT_S + shake.duration_s) / bench.dt)
+    limit_s = LIMIT_S / pace
+    ticks = round((limit_s + shake.duration_s) / bench.dt)
     rows, phases, up = [felt], [acting.phase], np.full(n, np.inf)
     for k in range(ticks):
         t = k * bench.dt
-        acting.step(t, felt.position, felt.touch, felt.T_world_object)
+        acting.step(pace * t, felt.position, felt.touch, felt.T_world_object)
         note(acting)
         for i in np.flatnonzero((acting.phase == HOLD) & ~np.isfinite(up)):
             up[i] = t
@@ -114,7 +118,7 @@ def _rehearsed(
         rows.append(felt)
         phases.append(acting.phase)
         progress((k + 1) / ticks)
-        if t > float(np.max(up)) + shake.duration_s or t > LIMIT_S + shake.duration_s:
+        if t > float(np.max(up)) + shake.duration_s or t > limit_s + shake.duration_s:
             break
     return _judged(rows, np.stack(phases, axis=1), up, bench, loads, shake)
 

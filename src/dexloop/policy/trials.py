@@ -18,6 +18,8 @@ from dexloop.robots.outcome import Outcome
 from dexloop.robots.pickup import Load
 
 _ANYTHING_N = 1e9
+PILOT_SHARE = 0.5
+"""How fast pilots go, of how fast the policy was taught to; and of the limits of speed, acceleration and jerk."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Trial:
     """What the safety gate did and why."""
     stopped: tuple[str, ...] = ()
     """Why the gate stopped the robot for good, until a person has looked at it; empty if it did not."""
+
+    @property
+    def pace(self) -> float:
+        """How fast it went, of how fast the policy was taught to."""
+        return PILOT_SHARE if self.pilot else 1.0
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Trial:
