@@ -72,6 +72,19 @@ def test_a_hand_follows_the_clock_until_it_has_something_to_feel(contract: Contr
     assert ((hand - changed)[feels].abs().max(dim=1).values > 1e-3).all()
 
 
+def test_whatever_is_felt_the_hand_stays_near_its_path(contract: Contract) -> None:
+    """What squeezes harder because of what it feels, and so feels more, else goes on to the joints' ends."""
+    network, seen = network_of(contract), looked_at(contract, 50)
+    network.get_buffer("bound").fill_(0.2)
+    shape = network.encode(torch.as_tensor(seen.points, dtype=torch.float32)[None])
+    fields = seen.fields() | {"touch": 1e6 * seen.touch, "push": 1e6 * seen.push}
+    x = network.normalised(torch.as_tensor(rows(contract, fields), dtype=torch.float32))
+    away = network(x, shape).hand - network.path(network.features(x, shape)["palm"])
+    feels = torch.as_tensor(seen.phase.argmax(axis=1) >= PHASES.index("squeeze"))
+    assert away.abs().max().item() <= 0.2 + 1e-5
+    assert away[feels].abs().max().item() == pytest.approx(0.2, rel=1e-3)
+
+
 def test_points_count_in_any_order_and_their_shape_matters(contract: Contract) -> None:
     network = network_of(contract)
     points = torch.as_tensor(np.stack([ball(0.04), ball(0.05)]), dtype=torch.float32)
@@ -81,7 +94,8 @@ def test_points_count_in_any_order_and_their_shape_matters(contract: Contract) -
 
 
 def test_the_contract_is_not_among_the_weights(contract: Contract) -> None:
-    assert {name.split(".")[0] for name in network_of(contract).state_dict()} == {"points", "trunks", "heads"}
+    weights = {name.split(".")[0] for name in network_of(contract).state_dict()}
+    assert weights == {"points", "trunks", "heads", "path", "bound"}
 
 
 def test_without_torch_the_message_says_how_to_get_it() -> None:

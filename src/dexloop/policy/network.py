@@ -52,7 +52,9 @@ class Answer(NamedTuple):
 class Network(nn.Module):
     """A PointNet (the same layers on each point, then the largest of each number) beside two plain networks.
 
-    One sees what says when and what, and tells palm and phase; the other sees all, and tells joints and forces.
+    One sees what says when and what, and tells the palm, the phase and the hand's path; the other sees all, and tells
+    forces and by how much the hand leaves its path. That is bounded by what it was shown (`bound`): a hand that
+    squeezes harder because of what it feels, and feels more because of that, would else go on to its joints' ends.
 
     Args:
         contract: What it takes and gives, and how that is normalised. The contract is not among the weights.
@@ -66,6 +68,7 @@ class Network(nn.Module):
             nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, _SHAPE)
         )  # fmt: skip
         sizes = {field.name: field.size for field in contract.observation}
+        hand = next(field.size for field in contract.action if field.name == "hand")
         columns = dict(zip(sizes, torch.arange(sum(sizes.values())).split(list(sizes.values())), strict=True))
         self.sees = {
             name: torch.cat([columns[f] for f in (_WHEN if name in _BY_THE_CLOCK else sizes)]) for name in _HEADS
@@ -87,6 +90,8 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict(
             {field.name: nn.Linear(hidden + widths[field.name], field.size) for field in contract.action}
         )
+        self.path = nn.Linear(hidden + widths["palm"], hand)
+        self.register_buffer("bound", torch.ones(hand))
         mean, scale = joined(contract.observation, contract.normalisation.observation)
         self._buffer("seen", mean, scale)
         half = torch.full((len(self._late),), 0.5)  # between a phase that is the present one, and one that is not
@@ -131,7 +136,9 @@ class Network(nn.Module):
             shape: Of the objects, as `encode` gives it.
         """
         x = self.features(seen, shape)
-        return Answer(*(self.heads[name](x[name]) for name in Answer._fields))
+        answer = Answer(*(self.heads[name](x[name]) for name in Answer._fields))
+        bound = self.get_buffer("bound")
+        return answer._replace(hand=self.path(x["palm"]) + bound * torch.tanh(answer.hand / bound))
 
     def physical(self, answer: Answer) -> Answer:
         """Returns actions in their units: the palm's rotation orthonormal, forces zero or more."""

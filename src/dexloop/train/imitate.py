@@ -210,22 +210,20 @@ class _Data:
         """Gives the heads the weights that are best for layers as they are.
 
         What is linear in the observation, such as that the next pose is about the present one, is right from the start,
-        and to more digits than a thousand steps would make it.
+        and to more digits than a thousand steps would make it. The hand's path comes first, then what is left of it.
         """
         import torch
 
-        sums: dict[str, list[torch.Tensor]] = {}
+        parts = torch.as_tensor(some).split(_MANY)
         with torch.no_grad():
-            for part in torch.as_tensor(some).split(_MANY):
-                seen = network.features(self.seen[part], self.shapes(network, part))
-                for name, goal in self.goals.items():
-                    features = torch.nn.functional.pad(seen[name].double(), (0, 1), value=1.0)
-                    terms = (features.T @ features, features.T @ goal[part].double())
-                    sums[name] = [a + b for a, b in zip(sums.get(name, (0.0, 0.0)), terms, strict=True)]
-            for name, (squares, products) in sums.items():
-                ridge = _RIDGE * len(some) * torch.eye(len(squares), dtype=torch.float64)
-                best = torch.linalg.solve(squares + ridge, products).T
-                network.heads[name].load_state_dict({"weight": best[:, :-1], "bias": best[:, -1]})
+            seen = [network.features(self.seen[part], self.shapes(network, part)) for part in parts]
+            hand = [self.goals["hand"][part] for part in parts]
+            _solve(network.path, [x["palm"] for x in seen], hand, len(some))
+            left = [goal - network.path(x["palm"]) for x, goal in zip(seen, hand, strict=True)]
+            network.get_buffer("bound").copy_(torch.cat(left).abs().amax(dim=0).clamp(min=_FLOOR))
+            for name, goal in self.goals.items():
+                goals = left if name == "hand" else [goal[part] for part in parts]
+                _solve(network.heads[name], [x[name] for x in seen], goals, len(some))
 
     def shapes(self, network: Network, some: torch.Tensor) -> Float[torch.Tensor, "m e"]:
         """Returns what the network makes of each example's object, of which there are few."""
@@ -256,6 +254,18 @@ class _Data:
             for part in torch.as_tensor(some).split(_MANY):
                 sums += self.losses(network, part, noise=0.0, chance=None) * len(part)
         return Losses(*(sums / len(some)).tolist())
+
+
+def _solve(layer: torch.nn.Module, seen: Sequence[torch.Tensor], goals: Sequence[torch.Tensor], count: int) -> None:
+    """Gives a linear layer the weights with the least squares, with a ridge."""
+    import torch
+
+    features = [torch.nn.functional.pad(x.double(), (0, 1), value=1.0) for x in seen]
+    squares = sum((x.T @ x for x in features), torch.zeros(()))
+    products = sum((x.T @ goal.double() for x, goal in zip(features, goals, strict=True)), torch.zeros(()))
+    ridge = _RIDGE * count * torch.eye(len(squares), dtype=torch.float64)
+    best = torch.linalg.solve(squares + ridge, products).T
+    layer.load_state_dict({"weight": best[:, :-1], "bias": best[:, -1]})
 
 
 def _status(log: Sequence[Epoch], best: int) -> Status:
