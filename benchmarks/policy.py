@@ -45,7 +45,7 @@ from dexloop.train.stage import train
 
 SEEDS = range(700, 705)
 """Of labs for each object: the first of those in which planned motions are tried (`grasp`)."""
-TOLD = ("identified", "mass x 0.3")
+TOLD = ("identified", "mass x 0.3", "mass x 3")
 """What a policy is told; it always feels slip."""
 SPREAD = 0.1
 """How surely the mass of an object's kind and a friction are known when a policy is taught, as a share."""

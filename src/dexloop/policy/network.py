@@ -53,7 +53,7 @@ class Network(nn.Module):
     """A PointNet (the same layers on each point, then the largest of each number) beside two plain networks.
 
     One sees what says when and what, and tells the palm, the phase and the hand's path; the other sees all, and tells
-    forces and by how much the hand leaves its path. That is bounded by what it was shown (`bound`): a hand that
+    forces and by how much the hand leaves its path. That is bounded (`bound`, see `train.imitate`): a hand that
     squeezes harder because of what it feels, and feels more because of that, would else go on to its joints' ends.
 
     Args:

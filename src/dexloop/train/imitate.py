@@ -210,7 +210,8 @@ class _Data:
         """Gives the heads the weights that are best for layers as they are.
 
         What is linear in the observation, such as that the next pose is about the present one, is right from the start,
-        and to more digits than a thousand steps would make it. The hand's path comes first, then what is left of it.
+        and to more digits than a thousand steps would make it. The hand's path comes first, then what is left of it;
+        the most that is left bounds how far the hand may leave its path, loosely, for such a path is a coarse one.
         """
         import torch
 
