@@ -56,8 +56,8 @@ FILM_SEED = 690
 SEEN_BY = "object"
 """Name of the object in scenes of trials."""
 SEEDS = range(700, 710)
-"""Of labs for each object: another place and turn, mass, friction and delay in each. They are not fresh: how an object is
-held was mended by looking at failures in some of them."""
+"""Of labs for each object: another place and turn, mass, friction and delay in each. They are not fresh: how an
+object is held was mended by looking at failures in some of them."""
 LIKE = 610
 """A lab in which `identify` is measured: beliefs in trials err as that of the same object did there. To identify in
 all of these labs would take hours."""
